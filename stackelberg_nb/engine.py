@@ -4,13 +4,14 @@
 
 # %% auto #0
 __all__ = ['FUSED', 'ALIASES', 'Request', 'Answer', 'EngineError', 'nucleus', 'invert', 'choose', 'stream', 'batches', 'left_pad',
-           'positions', 'write', 'read_model', 'lora_targets', 'lora_config', 'Base', 'Engine']
+           'positions', 'write', 'read_model', 'lora_targets', 'lora_config', 'Base', 'Engine', 'Sample']
 
 # %% ../nbs/12_engine.ipynb #ba233076
 import copy, hashlib, json, warnings
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 import numpy as np
 import torch
 from fastcore.basics import patch
@@ -241,7 +242,7 @@ def speaking(self:Base, slot):
 class Engine:
     "Answers requests to the models of a pool, and keeps their adapters."
     def __init__(self,
-        pool,                # `.members` (id, source, revision, dtype, trust_remote_code) and `.prompts.chat`
+        pool,                # a `Pool`: its members, and whether prompts are chat turns
         config,              # a `Config`: sampling, LoRA
         seed=0,              # of the run: every random stream starts from it
         token_budget=16384,  # tokens of one batch
@@ -261,9 +262,8 @@ def base(self:Engine, model):
     "The `Base` of `model`, which is loaded if need be, and the name of its slot."
     if model not in self.members: raise ConfigError(f'unknown model {model!r}: the pool has ' + ', '.join(self.members))
     m = self.members[model]
-    where = m.source, m.revision, m.dtype
-    if where not in self._bases: self._bases[where] = Base(m, self.config, self.device)
-    base = self._bases[where]
+    if m.base not in self._bases: self._bases[m.base] = Base(m, self.config, self.device)
+    base = self._bases[m.base]
     if model not in self._slots:
         slot = f'm{list(self.members).index(model)}'
         base.add(slot, self._first(model))
@@ -302,16 +302,25 @@ def encode_pair(self:Engine, model, prompt, text):
     return ids, answer + [tk.eos_token_id]
 
 # %% ../nbs/12_engine.ipynb #df71996f
+class Sample(NamedTuple):
+    "One answer as token ids."
+    prompt_ids: list
+    ids: list         # new tokens, the end token included
+    finished: bool
+    logps: list       # log-probability of each new token at the sampling temperature, before the nucleus is cut
+
 @patch
-def _write(self:Engine,
+def sample(self:Engine,
     requests,        # list of `Request`
-    temperature, top_p, cap,  # how to sample; tokens at most
-    purpose,         # under which name it is counted
+    temperature,     # 0: greedy
+    top_p,           # in (0, 1]
+    cap,             # new tokens at most
+    purpose,         # name in `counters`
     stop=None,       # text -> bool: nothing more is needed
     slot=None,       # answer with this slot instead of the model's own
     progress=None    # called with (answers so far, of how many)
-):
-    "Per request `(prompt ids, new ids, finished, log-probabilities of the new ids)`."
+):                   # list of `Sample`, in the order of `requests`
+    "Answers as token ids; raises `ConfigError`, `EngineError`."
     out, total = {}, len(requests)
     for model in dict.fromkeys(r.model for r in requests):
         base, own = self.base(model)
@@ -321,9 +330,9 @@ def _write(self:Engine,
             batch = [mine[n] for n in batch]
             with base.speaking(slot or own) as lm:
                 done = self._batch(base, lm, [rows[i] for i in batch], [requests[i].key for i in batch], temperature, top_p, cap, stop)
-            out.update({i: (rows[i], *d) for i, d in zip(batch, done)})
+            out.update({i: Sample(rows[i], *d) for i, d in zip(batch, done)})
             if progress: progress(len(out), total)
-    self._count(purpose, len(out), [(o[0], o[1]) for o in out.values()])
+    self._count(purpose, len(out), out.values())
     return [out[i] for i in range(total)]
 
 # %% ../nbs/12_engine.ipynb #f4c14b80
@@ -350,13 +359,19 @@ def _closes(self:Engine, base, token):
 
 # %% ../nbs/12_engine.ipynb #70189d5d
 @patch
-def _count(self:Engine, purpose, asked, written, run=True):
+def _count(self:Engine, purpose, asked, samples=()):
     c = self.counters.setdefault(purpose, dict(asked=0, run=0, prompt_tokens=0, new_tokens=0))
-    for k, v in dict(asked=asked, run=len(written), prompt_tokens=sum(len(p) for p, _ in written), new_tokens=sum(len(a) for _, a in written)).items(): c[k] += v
+    c['asked'] += asked
+    c['run'] += len(samples)
+    c['prompt_tokens'] += sum(len(s.prompt_ids) for s in samples)
+    c['new_tokens'] += sum(len(s.ids) for s in samples)
 
 @patch
-def _say(self:Engine, base, ids, finished):
-    return Answer(base.tokenizer.decode([i for i in ids if i not in base.ends], skip_special_tokens=True), len(ids), finished)
+def answer(self:Engine, model, sample):
+    "`sample` of `model` as an `Answer`."
+    base, _ = self.base(model)
+    text = base.tokenizer.decode([i for i in sample.ids if i not in base.ends], skip_special_tokens=True)
+    return Answer(text, len(sample.ids), sample.finished)
 
 # %% ../nbs/12_engine.ipynb #15954240
 @patch
@@ -371,7 +386,7 @@ def generate(self:Engine,
     "Sampled answers, each from its own random stream; raises `ConfigError`, `EngineError`."
     c = self.config
     t, p, n = (c.temperature if temperature is None else temperature), top_p or c.top_p, max_new_tokens or c.max_new_tokens
-    return [self._say(self.base(r.model)[0], a, f) for r, (_, a, f, _) in zip(requests, self._write(requests, t, p, n, purpose, progress=progress))]
+    return [self.answer(r.model, s) for r, s in zip(requests, self.sample(requests, t, p, n, purpose, progress=progress))]
 
 # %% ../nbs/12_engine.ipynb #f73dbc9d
 @patch
@@ -385,9 +400,9 @@ def judge(self:Engine,
     n = max_new_tokens or self.config.judge_max_tokens
     keys = [(r.model, r.prompt, n) for r in requests]
     new = {k: r for k, r in zip(keys, requests) if k not in self._verdicts}
-    said = self._write(list(new.values()), 0, 1, n, purpose, stop=complete_json, progress=progress)
-    self._verdicts.update({k: self._say(self.base(k[0])[0], a, f) for k, (_, a, f, _) in zip(new, said)})
-    self._count(purpose, len(requests) - len(new), [])
+    said = self.sample(list(new.values()), 0, 1, n, purpose, stop=complete_json, progress=progress)
+    self._verdicts.update({k: self.answer(k[0], s) for k, s in zip(new, said)})
+    self._count(purpose, len(requests) - len(new))
     return [self._verdicts[k] for k in keys]
 
 # %% ../nbs/12_engine.ipynb #604376b3
@@ -479,3 +494,9 @@ def _fresh(self:Engine, base, model):
     tensors = {n: p.detach().clone() for n, p in base.weights('default').items()}
     base.peft.delete_adapter('default')
     return tensors
+
+# %% ../nbs/12_engine.ipynb #1a4b80f6
+@patch
+def begin(self:Engine):
+    "Start an iteration: counters at zero, no verdict remembered."
+    self.counters, self._verdicts = {}, {}
