@@ -85,6 +85,9 @@ class UniformLeader:
     @property
     def probs(self): "(K,) probability of each instruction."; return np.full(self.K, 1/self.K)
 
+    @property
+    def weights(self): "(K,) what the leader has learned, sum 1."; return self.probs
+
     def draw(self, n, rng, models=None):
         "(n,) indices, drawn with replacement; `models` are the active models (only per-model leaders look)."
         cdf = np.cumsum(self.probs)
@@ -111,12 +114,14 @@ class Exp3Leader(UniformLeader):
         self._set(np.full(self.K, -math.log(self.K)))
 
     def _set(self, logw):
-        self.logw = logw
-        self.weights = np.exp(logw)  # (K,), sum 1
-        self._p = (1 - self.gamma)*self.weights/self.weights.sum() + self.gamma/self.K
+        self.logw, w = logw, np.exp(logw)
+        self._p = (1 - self.gamma)*w/w.sum() + self.gamma/self.K
 
     @property
     def probs(self): "(K,) probability of each instruction, Eq. 1."; return self._p.copy()
+
+    @property
+    def weights(self): "(K,) normalised weights, sum 1."; return np.exp(self.logw)
 
     def update(self, indices, rewards, models=None):
         "Eq. 5 for the duels of one iteration: `indices` (D,) into the instructions, `rewards` (D,) in [0, 1]."
@@ -169,6 +174,9 @@ class PerModelLeader(UniformLeader):
 
     @property
     def probs(self): "(K,) mean over the models."; return np.mean([o.probs for o in self.leaders.values()], 0)
+
+    @property
+    def weights(self): "(K,) mean over the models."; return np.mean([o.weights for o in self.leaders.values()], 0)
 
     def draw(self, n, rng, models=None):
         "(n,) indices, the d-th from the leader of `models[d]`."
