@@ -7,7 +7,7 @@ __all__ = ['JUDGE_PROMPT', 'judges', 'judge_prompt', 'read_number', 'parse_score
            'duel_scores', 'winner', 'to_reward', 'to_score']
 
 # %% ../nbs/03_judging.ipynb #e67f5192
-import json, math, re
+import json, math, operator, re
 from .config import ConfigError, S_MAX, S_MIN, TIE
 
 # %% ../nbs/03_judging.ipynb #1ebe0dea
@@ -120,13 +120,14 @@ def aggregate(
 ) -> float|None:    # in [min, max] of the scores; None if no judge gave one; raises `ConfigError`
     "Eq. 8, over the judges that gave a score; the plain mean if their weights sum to 0."
     if len(scores) != len(weights): raise ConfigError(f'{len(scores)} scores but {len(weights)} weights: give one weight a judge')
-    s_w = [(s, w) for s, w in zip(scores, weights) if s is not None]
-    if not all(math.isfinite(s) and math.isfinite(w) and w >= 0 for s, w in s_w):
-        raise ConfigError(f'scores and weights {s_w}: must be finite, weights not negative')
-    if not s_w: return None
-    top = max(w for _, w in s_w)
-    s, w = zip(*[(s, w/top if top else 1.) for s, w in s_w])
-    return min(max(math.fsum(a*b for a, b in zip(s, w))/math.fsum(w), min(s)), max(s))
+    known = [(s, w) for s, w in zip(scores, weights) if s is not None]
+    if not known: return None
+    s, w = zip(*known)
+    top, ok = max(w), all(o >= 0 for o in w)
+    if top: w = [o/top for o in w]  # large or tiny weights would overflow
+    mean = math.fsum(map(operator.mul, s, w))/math.fsum(w) if top else math.fsum(s)/len(s)
+    if not (ok and math.isfinite(mean)): raise ConfigError(f'scores and weights {known}: must be finite, weights not negative')
+    return min(max(mean, min(s)), max(s))
 
 # %% ../nbs/03_judging.ipynb #6cb89415
 def response_score(

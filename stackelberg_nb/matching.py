@@ -43,10 +43,10 @@ def matching_gap(t, T, strategy='schedule_decreasing'):
     return target_gap(t, T, 0., 1.) if strategy == 'schedule_increasing' else target_gap(t, T, 1., 0.)
 
 # %% ../nbs/02_matching.ipynb #be605ae8
-def _kernel(x, gap, sigma):
-    "exp(-(x - gap)^2 / (2 sigma^2)), the largest entry scaled to 1."
-    z = -(x - gap)**2/(2*sigma**2)
-    return np.exp(z - z.max())
+def _kernel(x, gap, sigma, chance):
+    "`chance` times exp(-(x - gap)^2 / (2 sigma^2)), scaled so that the likeliest candidate has its `chance`."
+    z = np.where(chance > 0, -(x - gap)**2/(2*sigma**2), -np.inf)
+    return chance*np.exp(z - z.max())
 
 # %% ../nbs/02_matching.ipynb #7890c96d
 def nearest(
@@ -77,7 +77,7 @@ def match_probs(
     elif strategy == 'lowest_diff':  w = nearest(d, n_opp)
     elif strategy == 'highest_diff': w = nearest(-d, n_opp)
     else:
-        w = _kernel(g, gap, sigma_g) * (nearest(d, n_opp) if candidates == 'nearest' else 1)
+        w = _kernel(g, gap, sigma_g, nearest(d, n_opp) if candidates == 'nearest' else np.ones(len(d)))
         w = (1 - p_rand)*w/w.sum() + p_rand/len(w)
     return np.insert(w/w.sum(), i, 0.)
 
