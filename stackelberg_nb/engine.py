@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['FUSED', 'ALIASES', 'Request', 'Answer', 'EngineError', 'nucleus', 'invert', 'choose', 'stream', 'batches', 'left_pad',
-           'positions', 'write', 'read_model', 'lora_targets', 'lora_config', 'Base', 'Engine', 'Sample']
+           'positions', 'write', 'read_model', 'lora_targets', 'lora_config', 'end_tokens', 'Base', 'Engine', 'Sample']
 
 # %% ../nbs/12_engine.ipynb #ba233076
 import copy, hashlib, json, warnings
@@ -97,8 +97,8 @@ def positions(mask):
 # %% ../nbs/12_engine.ipynb #bc1845c5
 def _positions_hook(module, args, kw):
     mask = kw.get('attention_mask')
-    if mask is not None and mask.dim() == 2 and kw.get('position_ids') is None and kw.get('cache') is None:
-        kw['position_ids'] = positions(mask)
+    if mask is None or mask.dim() != 2 or kw.get('cache') is not None: return args, kw
+    if kw.get('position_ids') is None: kw['position_ids'] = positions(mask)
     return args, kw
 
 # %% ../nbs/12_engine.ipynb #3ab60cda
@@ -113,21 +113,22 @@ def write(
     complete=lambda ids: False  # True: these answer tokens need no continuation
 ):           # per row (tokens, finished)
     "Continue every row until an end token, a complete answer or its cap."
-    out, finished, live, cache = [[] for _ in rows], [False] * len(rows), list(range(len(rows))), DynamicCache(config=lm.config)
-    ids, mask, pos = left_pad(rows, pad, lm.device)
+    out, finished, live = [[] for _ in rows], [False] * len(rows), list(range(len(rows)))
+    (ids, mask, pos), cache = left_pad(rows, pad, lm.device), DynamicCache(config=lm.config)
     for t in range(max(caps)):
         logits = lm(input_ids=ids, attention_mask=mask, position_ids=pos, cache=cache, use_cache=True, logits_to_keep=1).logits
-        tokens, keep = pick(logits[:, -1].float(), live, t), []
-        for n, (i, token) in enumerate(zip(live, tokens.tolist())):
+        tokens = pick(logits[:, -1].float(), live, t)
+        for i, token in zip(live, tokens.tolist()):
             out[i].append(token)
             finished[i] = token in ends or complete(out[i])
-            if not finished[i] and t + 1 < caps[i]: keep.append(n)
+        keep = [n for n, i in enumerate(live) if not finished[i] and t + 1 < caps[i]]
         if not keep: break
         if len(keep) < len(live):
             rest = torch.tensor(keep, device=lm.device)
             cache.batch_select_indices(rest)
             tokens, mask, pos, live = tokens[rest], mask[rest], pos[rest], [live[n] for n in keep]
-        ids, pos, mask = tokens[:, None], pos[:, -1:] + 1, torch.cat([mask, mask.new_ones(len(live), 1)], 1)
+        ids, pos = tokens[:, None], pos[:, -1:] + 1
+        mask = torch.cat([mask, mask.new_ones(len(live), 1)], 1)
     return list(zip(out, finished))
 
 # %% ../nbs/12_engine.ipynb #18ff958e
@@ -156,7 +157,7 @@ def read_model(
     try:
         with _no_bars():
             conf = _no_dropout(AutoConfig.from_pretrained(member.source, **kw))
-            lm = AutoModelForCausalLM.from_pretrained(member.source, config=conf, dtype=getattr(torch, member.dtype), use_safetensors=True, **kw)
+            lm = AutoModelForCausalLM.from_pretrained(member.source, config=conf, dtype=member.dtype, use_safetensors=True, **kw)
         tk = AutoTokenizer.from_pretrained(member.source, padding_side='left', **kw)
     except Exception as e:
         raise EngineError(f'model {member.id!r} does not load from {member.source}: {_line(e)}') from e
@@ -174,29 +175,37 @@ ALIASES = dict(q_proj=FUSED, k_proj=FUSED, v_proj=FUSED, o_proj=('attn.c_proj', 
 def lora_targets(lm, wanted):
     "The names in `lm` of the layers `wanted` ('all-linear' stays as it is); raises `ConfigError`."
     if wanted == 'all-linear': return wanted
-    layers = [n for n, m in lm.named_modules() if not list(m.children())]
-    found = [[o for o in (w, *ALIASES.get(w, ())) if any(('.' + n).endswith('.' + o) for n in layers)][:1] for w in wanted]
-    ends = [n for n, m in lm.named_modules() if m in (lm.get_input_embeddings(), lm.get_output_embeddings())]
-    for w, f in zip(wanted, found):
-        if not f: raise ConfigError(f'lora_targets: {type(lm).__name__} has no layer {w!r}; use names among {sorted({n.split(".")[-1] for n in layers})}')
-        if any(('.' + n).endswith('.' + f[0]) for n in ends): raise ConfigError(f'lora_targets: {w!r} holds the tied embeddings and cannot carry an adapter; leave it out')
-    return sorted({o for f in found for o in f})
+    layers, found = {n: m for n, m in lm.named_modules() if not list(m.children())}, set()
+    embeddings = [n for n, m in layers.items() if m in (lm.get_input_embeddings(), lm.get_output_embeddings())]
+    for w in wanted:
+        name = next((o for o in (w, *ALIASES.get(w, ())) if _among(layers, o)), None)
+        if not name: raise ConfigError(f'lora_targets: {type(lm).__name__} has no layer {w!r}, only {sorted({n.split(".")[-1] for n in layers})}')
+        if _among(embeddings, name): raise ConfigError(f'lora_targets: {w!r} holds the embeddings and cannot carry an adapter; leave it out')
+        found.add(name)
+    return sorted(found)
+
+def _among(names, end): return any(('.' + n).endswith('.' + end) for n in names)
 
 # %% ../nbs/12_engine.ipynb #a5d5b1ee
 def lora_config(lm, config):
     "PEFT's configuration of one adapter on `lm`."
-    targets = lora_targets(lm, config.lora_targets)
-    return LoraConfig(r=config.lora_r, lora_alpha=config.lora_alpha, lora_dropout=config.lora_dropout, target_modules=targets, bias='none',
-                      task_type='CAUSAL_LM', fan_in_fan_out=any(type(m).__name__ == 'Conv1D' for m in lm.modules()))
+    transposed = any(type(m).__name__ == 'Conv1D' for m in lm.modules())  # GPT-2's linear layers
+    return LoraConfig(r=config.lora_r, lora_alpha=config.lora_alpha, lora_dropout=config.lora_dropout, bias='none', task_type='CAUSAL_LM',
+                      target_modules=lora_targets(lm, config.lora_targets), fan_in_fan_out=transposed)
+
+# %% ../nbs/12_engine.ipynb #d39c46c8
+def end_tokens(lm, tokenizer):
+    "The ids that end an answer."
+    also = getattr(lm.generation_config, 'eos_token_id', None)
+    return {tokenizer.eos_token_id, *(also if isinstance(also, list) else [] if also is None else [also])}
 
 # %% ../nbs/12_engine.ipynb #2b09c6e0
 class Base:
     "Base weights, their tokenizer, and the adapter slots on them."
     def __init__(self, member, config, device):
         self.lm, self.tokenizer = read_model(member, device)
-        self.lora, self.peft, self.slot = lora_config(self.lm, config), None, None
-        ends = getattr(self.lm.generation_config, 'eos_token_id', None)
-        self.ends = {self.tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends] if ends is not None else [])}
+        self.lora, self.peft, self.slot = lora_config(self.lm, config), None, None  # slot: who answers now
+        self.ends = end_tokens(self.lm, self.tokenizer)
         self.limit = getattr(self.lm.config.get_text_config(), 'max_position_embeddings', None) or 1 << 30
         self.closing = {}  # token -> may it close a JSON object
 
@@ -219,6 +228,14 @@ class Base:
     def weights(self, slot):
         "name -> parameter of `slot`, by the names of PEFT's files."
         return {n.replace(f'.{slot}.', '.'): p for n, p in self.peft.named_parameters() if f'.{slot}.' in n}
+
+    def complete(self, ids, stop):
+        "Does the text of `ids` satisfy `stop`? Asked only when the last token may close a JSON object."
+        last = ids[-1]
+        if last not in self.closing: self.closing[last] = '}' in self.tokenizer.decode([last])
+        return self.closing[last] and stop(self.tokenizer.decode(ids))
+
+    def copy(self, slot): return {n: p.detach().clone() for n, p in self.weights(slot).items()}
 
     @torch.no_grad()
     def put(self, slot, tensors):
@@ -249,12 +266,14 @@ class Engine:
         device=None          # default: cuda, mps or cpu, the first that is there
     ):
         self.pool, self.config, self.seed, self.token_budget = pool, config, seed, token_budget
-        self.device = device or ('cuda' if torch.cuda.is_available() else 'mps' if torch.backends.mps.is_available() else 'cpu')
+        self.device = device or next(d for d in ('cuda', 'mps', 'cpu') if d == 'cpu' or getattr(torch, d).is_available())
         self.members = {m.id: m for m in pool.members}
-        self.counters = {}                        # purpose -> asked, run, prompt_tokens, new_tokens
-        self._bases, self._slots = {}, {}         # (source, revision, dtype) -> Base; model -> its slot there
-        self._trained, self._names = {}, {}       # model -> trained but uncommitted adapter; model -> checkpoint
-        self._verdicts = {}                       # (model, prompt, cap) -> Answer, while the model's weights last
+        self.counters = {}   # purpose -> asked, run, prompt_tokens, new_tokens
+        self._bases = {}     # (source, revision, dtype) -> Base
+        self._slots = {}     # model -> its slot there
+        self._trained = {}   # model -> its trained but uncommitted adapter
+        self._names = {}     # model -> its checkpoint's name
+        self._verdicts = {}  # (model, prompt, cap) -> Answer, while the model's weights last
 
 # %% ../nbs/12_engine.ipynb #790433b0
 @patch
@@ -266,39 +285,41 @@ def base(self:Engine, model):
     base = self._bases[m.base]
     if model not in self._slots:
         slot = f'm{list(self.members).index(model)}'
-        base.add(slot, self._first(model))
+        base.add(slot, self._start(model))
         if not base.weights(slot): raise EngineError(f'model {model!r} at {m.source}: its adapter has no trainable parameter')
         self._slots[model] = slot
     return base, self._slots[model]
 
 @patch
-def _first(self:Engine, model): return int(rng(self.seed, 'adapter', model).integers(2**31))
+def _start(self:Engine, model):
+    "The random start of the adapter of `model`."
+    return int(rng(self.seed, 'adapter', model).integers(2**31))
 
 # %% ../nbs/12_engine.ipynb #0aa418a7
 @patch
-def _as_text(self:Engine, tokenizer, prompt):
-    turn = [dict(role='user', content=prompt)]
-    return tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True)
+def _ids(self:Engine, model, prompt, answer=''):
+    "`prompt`, and the beginning of an `answer`, as one text read by the tokenizer."
+    tk = self.base(model)[0].tokenizer
+    if not self.pool.prompts.chat: return tk(prompt + answer).input_ids
+    if not tk.chat_template: raise ConfigError(f'model {model!r} has no chat template: its pool needs chat=False')
+    turn = tk.apply_chat_template([dict(role='user', content=prompt)], tokenize=False, add_generation_prompt=True)
+    return tk(turn + answer, add_special_tokens=False).input_ids
 
 @patch
 def encode(self:Engine, model, prompt):
     "The token ids `model` is given for `prompt`, with at most one BOS in front; raises `ConfigError`, `EngineError`."
     base, _ = self.base(model)
-    tk, chat = base.tokenizer, self.pool.prompts.chat
-    if chat and not tk.chat_template: raise ConfigError(f'model {model!r} has no chat template: its pool needs chat=False')
-    ids = tk(self._as_text(tk, prompt), add_special_tokens=False).input_ids if chat else tk(prompt).input_ids
+    tk, ids = base.tokenizer, self._ids(model, prompt)
     while len(ids) > 1 and ids[0] == ids[1] == tk.bos_token_id: ids = ids[1:]
     if len(ids) >= base.limit: raise EngineError(f'model {model!r}: a prompt of {len(ids)} tokens does not fit its {base.limit} positions')
-    return ids or [tk.bos_token_id if tk.bos_token_id is not None else tk.eos_token_id]
+    return ids or [tk.eos_token_id if tk.bos_token_id is None else tk.bos_token_id]
 
 # %% ../nbs/12_engine.ipynb #fc36dea5
 @patch
 def encode_pair(self:Engine, model, prompt, text):
     "Ids of `prompt`, as in generation, and of the answer `text` with its end token."
-    (base, _), ids = self.base(model), self.encode(model, prompt)
-    tk, n = base.tokenizer, len(ids)
-    whole = tk(self._as_text(tk, prompt) + text, add_special_tokens=False).input_ids if self.pool.prompts.chat else tk(prompt + text).input_ids
-    answer = whole[n:] if whole[:n] == ids else tk(text, add_special_tokens=False).input_ids
+    tk, ids, whole = self.base(model)[0].tokenizer, self.encode(model, prompt), self._ids(model, prompt, text)
+    answer = whole[len(ids):] if whole[:len(ids)] == ids else tk(text, add_special_tokens=False).input_ids
     return ids, answer + [tk.eos_token_id]
 
 # %% ../nbs/12_engine.ipynb #df71996f
@@ -329,7 +350,8 @@ def sample(self:Engine,
         for batch in batches([len(rows[i]) + cap for i in mine], self.token_budget):
             batch = [mine[n] for n in batch]
             with base.speaking(slot or own) as lm:
-                done = self._batch(base, lm, [rows[i] for i in batch], [requests[i].key for i in batch], temperature, top_p, cap, stop)
+                keys = [requests[i].key for i in batch]
+                done = self._batch(base, lm, [rows[i] for i in batch], keys, temperature, top_p, cap, stop)
             out.update({i: Sample(rows[i], *d) for i, d in zip(batch, done)})
             if progress: progress(len(out), total)
     self._count(purpose, len(out), out.values())
@@ -338,24 +360,18 @@ def sample(self:Engine,
 # %% ../nbs/12_engine.ipynb #f4c14b80
 @patch
 def _batch(self:Engine, base, lm, rows, keys, temperature, top_p, cap, stop):
-    "Write the answers of one batch."
-    logps, caps = [[] for _ in rows], [min(cap, base.limit - len(r)) for r in rows]
-    u = None if temperature == 0 else torch.from_numpy(np.stack([stream(self.seed, k, cap) for k in keys]))
+    "Write the answers of one batch: per row (new ids, finished, log-probabilities)."
+    logps = [[] for _ in rows]
+    u = torch.from_numpy(np.stack([stream(self.seed, k, cap if temperature else 0) for k in keys]))
     def pick(logits, live, t):
         if lm.device.type == 'mps': logits = logits.cpu()  # no float64 there
-        tokens = choose(logits, None if u is None else u[live, t].to(logits.device), temperature, top_p)
+        tokens = choose(logits, u[live, t].to(logits.device) if temperature else None, temperature, top_p)
         logp = (logits / (temperature or 1)).log_softmax(-1).gather(-1, tokens[:, None])[:, 0]
         for i, v in zip(live, logp.tolist()): logps[i].append(v)
         return tokens.to(lm.device)
-    complete = (lambda ids: self._closes(base, ids[-1]) and stop(base.tokenizer.decode(ids))) if stop else (lambda ids: False)
-    done = write(lm, rows, caps, pick, base.ends, base.tokenizer.pad_token_id, complete)
+    caps = [min(cap, base.limit - len(r)) for r in rows]
+    done = write(lm, rows, caps, pick, base.ends, base.tokenizer.pad_token_id, lambda ids: stop and base.complete(ids, stop))
     return [(*d, l) for d, l in zip(done, logps)]
-
-@patch
-def _closes(self:Engine, base, token):
-    "Can `token` end a JSON object? Only then is the text looked at."
-    if token not in base.closing: base.closing[token] = '}' in base.tokenizer.decode([token])
-    return base.closing[token]
 
 # %% ../nbs/12_engine.ipynb #70189d5d
 @patch
@@ -385,8 +401,9 @@ def generate(self:Engine,
 ):                        # list of `Answer`, in the order of `requests`
     "Sampled answers, each from its own random stream; raises `ConfigError`, `EngineError`."
     c = self.config
-    t, p, n = (c.temperature if temperature is None else temperature), top_p or c.top_p, max_new_tokens or c.max_new_tokens
-    return [self.answer(r.model, s) for r, s in zip(requests, self.sample(requests, t, p, n, purpose, progress=progress))]
+    t = c.temperature if temperature is None else temperature
+    samples = self.sample(requests, t, top_p or c.top_p, max_new_tokens or c.max_new_tokens, purpose, progress=progress)
+    return [self.answer(r.model, s) for r, s in zip(requests, samples)]
 
 # %% ../nbs/12_engine.ipynb #f73dbc9d
 @patch
@@ -413,14 +430,12 @@ def training(self:Engine, model):
     base, slot = self.base(model)
     base.add('default')
     base.put('default', base.weights(slot))
-    forward = vars(base.lm).get('forward')
     base.use('default')
     try:
         yield base.peft
-        self._trained[model] = {n: p.detach().clone() for n, p in base.weights('default').items()}
+        self._trained[model] = base.copy('default')
     finally:
-        if forward is None: vars(base.lm).pop('forward', None)  # a trainer's own, if it left one
-        base.peft.zero_grad()
+        vars(base.lm).pop('forward', None)  # TRL leaves its own
         base.use(slot)
         base.peft.eval()
         for name in {'default', 'ref'} & set(base.peft.peft_config): base.peft.delete_adapter(name)
@@ -441,12 +456,14 @@ def _changed(self:Engine, model):
     self._verdicts = {k: v for k, v in self._verdicts.items() if k[0] != model}
 
 # %% ../nbs/12_engine.ipynb #02b6d522
+def _base_name(member): return member.id if Path(member.source).exists() else member.source
+
 @patch
 def checkpoint(self:Engine, model):
     "The identity of the weights `model` answers with: 16 hexadecimal digits."
     if model not in self._names:
         (base, slot), m = self.base(model), self.members[model]
-        h = hashlib.sha256(json.dumps([m.source if not Path(m.source).exists() else m.id, m.revision, m.dtype]).encode())
+        h = hashlib.sha256(json.dumps([_base_name(m), m.revision, m.dtype]).encode())
         for n, p in sorted(base.weights(slot).items()): h.update(n.encode() + p.detach().cpu().numpy().tobytes())
         self._names[model] = h.hexdigest()[:16]
     return self._names[model]
@@ -465,16 +482,18 @@ def save_adapter(self:Engine, model, folder):
     (base, slot), m, folder = self.base(model), self.members[model], Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     conf = {k: sorted(v) if isinstance(v, set) else v for k, v in base.lora.to_dict().items()}
-    conf.update(base_model_name_or_path=m.id if Path(m.source).exists() else m.source, revision=m.revision, inference_mode=True)
+    conf.update(base_model_name_or_path=_base_name(m), revision=m.revision, inference_mode=True)
     (folder/'adapter_config.json').write_text(json.dumps(conf, indent=2, sort_keys=True, default=str) + '\n', encoding='utf-8')
-    save_file({n: p.detach().cpu().contiguous() for n, p in sorted(base.weights(slot).items())}, folder/'adapter_model.safetensors', metadata=dict(format='pt'))
+    tensors = {n: p.detach().cpu().contiguous() for n, p in base.weights(slot).items()}
+    save_file(tensors, folder/'adapter_model.safetensors', metadata=dict(format='pt'))
 
 # %% ../nbs/12_engine.ipynb #1191f050
 @patch
 def load_adapter(self:Engine, model, folder=None):
     "Answer with the adapter in `folder`, or with a new one if None; raises `EngineError`, and then nothing has changed."
     base, slot = self.base(model)
-    tensors = self._fresh(base, model) if folder is None else self._read(base, slot, model, Path(folder)/'adapter_model.safetensors')
+    if folder is None: tensors = self._fresh(base, model)
+    else: tensors = self._read(base, slot, model, Path(folder)/'adapter_model.safetensors')
     base.put(slot, tensors)
     self._trained.pop(model, None)
     self._changed(model)
@@ -484,14 +503,15 @@ def _read(self:Engine, base, slot, model, file):
     want = {n: tuple(p.shape) for n, p in base.weights(slot).items()}
     try: tensors = load_file(file)
     except Exception as e: raise EngineError(f'adapter of {model!r} does not load from {file}: {_line(e)}') from e
-    odd = sorted(n for n in want.keys() | tensors.keys() if n not in tensors or want.get(n) != tuple(tensors[n].shape))
-    if odd: raise EngineError(f'adapter of {model!r} at {file} does not fit: {len(odd)} of {len(want)} tensors differ, first {odd[0]}')
+    have = {n: tuple(t.shape) for n, t in tensors.items()}
+    odd = sorted(n for n in want.keys() | have.keys() if want.get(n) != have.get(n))
+    if odd: raise EngineError(f'adapter of {model!r} at {file} does not fit: {len(odd)} tensors differ, the first is {odd[0]}')
     return tensors
 
 @patch
 def _fresh(self:Engine, base, model):
-    base.add('default', self._first(model))
-    tensors = {n: p.detach().clone() for n, p in base.weights('default').items()}
+    base.add('default', self._start(model))
+    tensors = base.copy('default')
     base.peft.delete_adapter('default')
     return tensors
 

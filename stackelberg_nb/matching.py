@@ -72,14 +72,17 @@ def match_probs(
 ):                                   # (m,) probabilities, 0 for the active model; raises `ConfigError`
     "Probability of each opponent: Eq. 7, or another strategy of Figure 7."
     if strategy not in STRATEGIES: raise ConfigError(f'strategy = {strategy!r}: must be one of ' + ', '.join(STRATEGIES))
-    d, g = (np.delete(o, i) for o in (_distances(R, i), normalized_gaps(R, i)))
+    others = np.arange(len(R)) != i
+    d, g = _distances(R, i)[others], normalized_gaps(R, i)[others]
     if   strategy == 'uniform':      w = np.ones(len(d))
     elif strategy == 'lowest_diff':  w = nearest(d, n_opp)
     elif strategy == 'highest_diff': w = nearest(-d, n_opp)
     else:
         w = _kernel(g, gap, sigma_g, nearest(d, n_opp) if candidates == 'nearest' else np.ones(len(d)))
         w = (1 - p_rand)*w/w.sum() + p_rand/len(w)
-    return np.insert(w/w.sum(), i, 0.)
+    p = np.zeros(len(R))
+    p[others] = w/w.sum()
+    return p
 
 # %% ../nbs/02_matching.ipynb #09587f79
 def draw_opponent(

@@ -19,7 +19,7 @@ def counted(self, ids):
 
 
 def noted(self, name, total):
-    phases.append((self.tqdm.n, name, passes))
+    phases.append((self.head, name, passes))
     return phase(self, name, total)
 
 

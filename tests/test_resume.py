@@ -42,7 +42,7 @@ def middle(phases, iteration, name):
 @pytest.mark.parametrize('method, phase', KILLS)
 def test_killed_in_the_second_iteration(reference, tmp_path, method, phase):
     hashes, phases = reference(method)
-    killed = run(tmp_path/'run', method, tmp_path/'phases.json', middle(phases, 1, phase))
+    killed = run(tmp_path/'run', method, tmp_path/'phases.json', middle(phases, 'iteration 2/2', phase))
     assert killed.returncode == -signal.SIGKILL
     assert Run(tmp_path/'run').done == 2 and Run(tmp_path/'run').hashes() != hashes
     resumed = run(tmp_path/'run', method, tmp_path/'phases.json')
