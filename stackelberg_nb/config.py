@@ -260,7 +260,7 @@ SCALES = dict(
     full=Scale(T=8, D=64, K=64, pool_seeds=(0, 1, 2), seeds=(0, 1, 2, 3, 4)))     # hours
 
 # %% ../nbs/00_config.ipynb #92f7bcac
-def rng(*key) -> np.random.Generator:
+def rng(*key) -> 'np.random.Generator':
     "A generator that depends on `key` (whole numbers and strings) and on nothing else; raises `ConfigError`."
     try: text = json.dumps([k if isinstance(k, str) else _number(k, int) for k in key])
     except TypeError: raise ConfigError(f'random key {key!r}: use only whole numbers and strings') from None
