@@ -180,7 +180,7 @@ def lora_targets(lm, wanted):
     for w in wanted:
         name = next((o for o in (w, *ALIASES.get(w, ())) if _among(layers, o)), None)
         if not name: raise ConfigError(f'lora_targets: {type(lm).__name__} has no layer {w!r}, only {sorted({n.split(".")[-1] for n in layers})}')
-        if _among(embeddings, name): raise ConfigError(f'lora_targets: {w!r} holds the embeddings and cannot carry an adapter; leave it out')
+        if _among(embeddings, name): raise ConfigError(f'lora_targets: {w!r} holds the embeddings and can carry no adapter; leave it out')
         found.add(name)
     return sorted(found)
 

@@ -4,14 +4,14 @@
 
 # %% auto #0
 __all__ = ['ADVICE', 'TrainResult', 'TrainingError', 'quiet', 'Watch', 'Silent', 'arguments', 'few_walks', 'run', 'pair_ids',
-           'PairTrainer', 'add_reference', 'check_start', 'train_dpo', 'group_advantages', 'Groups', 'Rollouts',
-           'RolloutTrainer', 'train_grpo']
+           'PairTrainer', 'add_reference', 'collate', 'check_start', 'train_dpo', 'group_advantages', 'Groups',
+           'Rollouts', 'RolloutTrainer', 'train_grpo']
 
 # %% ../nbs/13_training.ipynb #08da0ee8
 import gc, logging, math, statistics, tempfile, warnings
 from collections import Counter
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 import torch
 from datasets import Dataset
 from torch.utils.data import Sampler
@@ -64,14 +64,20 @@ def quiet():
 class Watch(TrainerCallback):
     "Keeps losses and rates, shows progress, and stops a training that has lost its numbers."
     def __init__(self, model, progress=None): self.model, self.progress, self.losses, self.rates = model, progress, [], []
+
+    def result(self, trainer, examples, tokens, **kw):
+        return TrainResult(self.model, trainer, examples, steps=len(self.losses), tokens=tokens, losses=self.losses, rates=self.rates, **kw)
+
     def on_step_end(self, args, state, control, **kw):
         if self.progress: self.progress(state.global_step, state.max_steps)
+
     def on_log(self, args, state, control, logs, **kw):
         if 'loss' not in logs: return
         self.losses.append(logs['loss'])
         self.rates.append(logs['learning_rate'])
-        if not math.isfinite(logs['loss'] + logs['grad_norm']):
-            raise TrainingError(f"training of {self.model!r} gave loss {logs['loss']}, gradient {logs['grad_norm']} at step {state.global_step}: its adapter is kept as it was; a smaller learning rate may help")
+        if math.isfinite(logs['loss'] + logs['grad_norm']): return
+        raise TrainingError(f'training of {self.model!r} has loss {logs["loss"]} and gradient {logs["grad_norm"]} at step '
+                            f'{state.global_step}: its adapter stays as it was; a smaller learning rate may help')
 
 # %% ../nbs/13_training.ipynb #e89943ee
 class Silent:
@@ -89,9 +95,11 @@ def arguments(
     **kw     # what `kind` needs besides
 ):
     "TRL's settings: AdamW without weight decay or warm-up, float32 adapters, nothing saved, evaluated or reported."
-    return kind(output_dir=folder, learning_rate=lr, lr_scheduler_type=schedule, num_train_epochs=epochs, seed=seed, use_cpu=device == 'cpu',
-                optim='adamw_torch_fused', weight_decay=0., warmup_steps=0, bf16=False, fp16=False, gradient_checkpointing=False, disable_dropout=False,
-                logging_steps=1, logging_nan_inf_filter=False, save_strategy='no', eval_strategy='no', report_to='none', disable_tqdm=True, dataloader_pin_memory=False, **kw)
+    return kind(
+        learning_rate=lr, lr_scheduler_type=schedule, num_train_epochs=epochs, optim='adamw_torch_fused', weight_decay=0., warmup_steps=0,
+        seed=seed, disable_dropout=False, bf16=False, fp16=False, gradient_checkpointing=False, use_cpu=device == 'cpu',
+        dataloader_pin_memory=False, output_dir=folder, save_strategy='no', eval_strategy='no', report_to='none', disable_tqdm=True,
+        logging_steps=1, logging_nan_inf_filter=False, **kw)
 
 # %% ../nbs/13_training.ipynb #001b8d8a
 @contextmanager
@@ -100,7 +108,8 @@ def few_walks(policy):
     walk, policy.trained = policy.train, [p for p in policy.parameters() if p.requires_grad]
     def clear(set_to_none=True):
         for p in policy.trained: p.grad = None
-    policy.zero_grad, policy.train = clear, lambda mode=True: policy if policy.training == mode else walk(mode)
+    policy.zero_grad = clear
+    policy.train = lambda mode=True: policy if policy.training == mode else walk(mode)
     try: yield
     finally: del policy.zero_grad, policy.train, policy.trained
 
@@ -117,7 +126,8 @@ def pair_ids(engine, model, pairs, max_prompt):
     "Rows of token ids for TRL, without the pairs whose prompt is longer than `max_prompt` tokens."
     rows = []
     for p in pairs:
-        (ids, won), (_, lost) = [engine.encode_pair(model, p['prompt'], p[side]) for side in ('chosen', 'rejected')]
+        ids, won = engine.encode_pair(model, p['prompt'], p['chosen'])
+        _, lost = engine.encode_pair(model, p['prompt'], p['rejected'])
         if len(ids) <= max_prompt: rows.append(dict(prompt_ids=ids, chosen_ids=won, rejected_ids=lost))
     return rows
 
@@ -130,27 +140,29 @@ class PairTrainer(Silent, DPOTrainer):
 def add_reference(trainer, budget):
     "Give every pair the log-probabilities of the frozen copy `ref`."
     rows = trainer.train_dataset.to_list()
-    longest = [2 * (len(r['prompt_ids']) + max(len(r['chosen_ids']), len(r['rejected_ids']))) for r in rows]
+    lengths = [2 * (len(r['prompt_ids']) + max(len(r['chosen_ids']), len(r['rejected_ids']))) for r in rows]
     trainer.model.eval()
-    for batch in batches(longest, budget):
-        inputs = trainer._prepare_inputs(trainer.data_collator([rows[i] for i in batch]))
+    for batch in batches(lengths, budget):
+        inputs = collate(trainer, [rows[i] for i in batch])
         won, lost = trainer.compute_ref_log_probs(trainer.model, inputs)
         for i, w, l in zip(batch, won.tolist(), lost.tolist()): rows[i].update(ref_chosen_logps=w, ref_rejected_logps=l)
     trainer.train_dataset, trainer.precompute_ref_logps = Dataset.from_list(rows), True
     trainer.model.delete_adapter('ref')
 
+def collate(trainer, rows): return trainer._prepare_inputs(trainer.data_collator(rows))
+
 # %% ../nbs/13_training.ipynb #decc6664
 def check_start(trainer, model, n):
     "The loss of the first `n` pairs before any step; raises `TrainingError` unless it is ln 2 and every implicit reward is 0."
-    inputs = trainer._prepare_inputs(trainer.data_collator(trainer.train_dataset.select(range(n)).to_list()))
+    inputs = collate(trainer, trainer.train_dataset.select(range(n)).to_list())
     trainer.model.eval()
     with torch.no_grad(): loss = trainer.compute_loss(trainer.model, inputs).item()
-    rewards = [trainer._metrics['eval'][f'rewards/{side}'][0] for side in ('chosen', 'rejected')]
-    trainer._metrics['eval'].clear()
+    metrics = trainer._metrics['eval']
+    rewards = metrics['rewards/chosen'] + metrics['rewards/rejected']
+    metrics.clear()
     near = 1e-3 if trainer.model.dtype == torch.float32 else .1
-    if not max(abs(loss - math.log(2)), *map(abs, rewards)) < near:
-        raise TrainingError(f'training of {model!r} would start at loss {loss:.4f} with rewards {rewards}: policy and reference differ')
-    return loss
+    if max(abs(loss - math.log(2)), *map(abs, rewards)) < near: return loss
+    raise TrainingError(f'training of {model!r} would start at loss {loss:.4f} with rewards {rewards}: policy and reference differ')
 
 # %% ../nbs/13_training.ipynb #6f8f574c
 def train_dpo(
@@ -162,26 +174,33 @@ def train_dpo(
     progress=None   # called with (steps so far, of how many)
 ) -> TrainResult:   # raises `TrainingError`, `ConfigError`, `EngineError`
     "Section 2.4: one DPO pass over `pairs` from the adapter `model` answers with."
-    if not pairs: return TrainResult(model, 'dpo', skipped='no preference pair')
-    if config.dpo_batch % config.dpo_micro_batch: raise ConfigError(f'dpo_batch = {config.dpo_batch}: must be a multiple of dpo_micro_batch = {config.dpo_micro_batch}')
+    _multiple('dpo_batch', config.dpo_batch, 'dpo_micro_batch', config.dpo_micro_batch)
     rows = pair_ids(engine, model, pairs, config.max_prompt)
-    if not rows: return TrainResult(model, 'dpo', left_out=len(pairs), skipped=f'every prompt is longer than {config.max_prompt} tokens')
+    left_out = len(pairs) - len(rows)
+    if not rows: return TrainResult(model, 'dpo', left_out=left_out, skipped=_why(left_out, 'preference pair'))
     with quiet(): done = _dpo(engine, model, rows, config, seed, Watch(model, progress))
-    done.left_out = len(pairs) - len(rows)
-    return done
+    return replace(done, left_out=left_out)
+
+def _multiple(a, x, b, y):
+    if x % y: raise ConfigError(f'{a} = {x}: must be a multiple of {b} = {y}')
+
+def _why(left_out, what): return 'every prompt is longer than max_prompt tokens' if left_out else f'no {what}'
 
 # %% ../nbs/13_training.ipynb #3eab8f9e
 def _dpo(engine, model, rows, config, seed, watch):
     with tempfile.TemporaryDirectory() as folder, engine.training(model) as policy:
-        args = arguments(DPOConfig, folder, engine.device, seed, config.dpo_lr, config.dpo_schedule, config.dpo_epochs, loss_type=['sigmoid'], beta=config.dpo_beta,
-                         per_device_train_batch_size=config.dpo_micro_batch, gradient_accumulation_steps=config.dpo_batch // config.dpo_micro_batch,
-                         max_length=config.max_length, truncation_mode='keep_start')
-        trainer = PairTrainer(policy, args=args, train_dataset=Dataset.from_list(rows), processing_class=engine.base(model)[0].tokenizer, callbacks=[watch])
+        c = config
+        args = arguments(
+            DPOConfig, folder, engine.device, seed, c.dpo_lr, c.dpo_schedule, c.dpo_epochs, beta=c.dpo_beta, loss_type=['sigmoid'],
+            per_device_train_batch_size=c.dpo_micro_batch, gradient_accumulation_steps=c.dpo_batch // c.dpo_micro_batch,
+            max_length=c.max_length, truncation_mode='keep_start')
+        tokenizer = engine.base(model)[0].tokenizer
+        trainer = PairTrainer(policy, args=args, train_dataset=Dataset.from_list(rows), processing_class=tokenizer, callbacks=[watch])
         add_reference(trainer, engine.token_budget)
-        start = check_start(trainer, model, min(len(rows), config.dpo_micro_batch))
+        start = check_start(trainer, model, min(len(rows), c.dpo_micro_batch))
         run(trainer, watch, policy)
         tokens = sum(2 * len(r['prompt_ids']) + len(r['chosen_ids']) + len(r['rejected_ids']) for r in rows)
-        return TrainResult(model, 'dpo', len(rows), steps=trainer.state.global_step, tokens=tokens, losses=watch.losses, rates=watch.rates, initial_loss=start)
+        return watch.result('dpo', len(rows), tokens, initial_loss=start)
 
 # %% ../nbs/13_training.ipynb #b44d4c07
 def group_advantages(
@@ -213,28 +232,32 @@ class Rollouts:
     "The completions of one call, as they are written and scored."
     def __init__(self, engine, model, prompts, reward, config, key):
         self.engine, self.model, self.prompts, self.reward, self.config, self.key = engine, model, prompts, reward, config, key
-        self.log, self.batch, self.seen = [], [], Counter()
+        self.log = []          # all completions, in the order they were written
+        self.batch = []        # those being scored
+        self.seen = Counter()  # row number -> completions so far
 
     def write(self, numbers, trainer):
         "TRL's rollout function: `numbers` are row numbers as text."
-        self.batch = []
-        for n in map(int, numbers):
-            p = self.prompts[n]
-            self.batch.append(dict(duel=p['duel'], fighter=p['fighter'], prompt=p['prompt'], completion=self.seen[n]))
-            self.seen[n] += 1
-        asks = [Request(self.model, b['prompt'], ('grpo', *self.key, self.model, b['duel'], b['fighter'], b['completion'])) for b in self.batch]
-        c, e = self.config, self.engine
-        samples = e.sample(asks, c.temperature, c.top_p, c.max_completion, 'grpo', slot='default')
-        for b, s in zip(self.batch, samples):
-            a = e.answer(self.model, s)
-            b.update(text=a.text, n_tokens=a.n_tokens, finished=a.finished)
-        return dict(prompt_ids=[s.prompt_ids for s in samples], completion_ids=[s.ids for s in samples], logprobs=[s.logps for s in samples])
+        self.batch = [self.row(int(n)) for n in numbers]
+        c, asks = self.config, [Request(self.model, b['prompt'], self.name(b)) for b in self.batch]
+        samples = self.engine.sample(asks, c.temperature, c.top_p, c.max_completion, 'grpo', slot='default')
+        for b, s in zip(self.batch, samples): b.update(asdict(self.engine.answer(self.model, s)))
+        prompt_ids, ids, _, logps = zip(*samples)
+        return dict(prompt_ids=prompt_ids, completion_ids=ids, logprobs=logps)
+
+    def row(self, n):
+        "The next completion of row `n`, still without a text."
+        p, seen = self.prompts[n], self.seen[n]
+        self.seen[n] += 1
+        return dict(duel=p['duel'], fighter=p['fighter'], prompt=p['prompt'], completion=seen)
+
+    def name(self, b): return 'grpo', *self.key, self.model, b['duel'], b['fighter'], b['completion']
 
     def score(self, prompts, **kw):
         "TRL's reward function."
         rewards = self.reward([dict(b) for b in self.batch])
-        odd = [r for r in rewards if r is not None and not math.isfinite(r)]
-        if len(rewards) != len(self.batch) or odd: raise TrainingError(f'rewards for {self.model!r}: {len(rewards)} for {len(self.batch)} completions, not finite: {odd[:3]}')
+        if len(rewards) != len(self.batch) or not all(map(math.isfinite, _known(rewards))):
+            raise TrainingError(f'rewards for {self.model!r}: {len(self.batch)} numbers or None are wanted, not {rewards}')
         for b, r in zip(self.batch, rewards): b['reward'] = None if r is None else float(r)
         self.log += self.batch
         return [b['reward'] for b in self.batch]
@@ -243,9 +266,11 @@ class Rollouts:
 
     def groups(self):
         "How many groups taught something, were flat, or had no reward at all."
-        by, kinds = [_known([b['reward'] for b in self.log[i:i + self.config.G]]) for i in range(0, len(self.log), self.config.G)], Counter()
-        for known in by: kinds['dropped' if not known else 'flat' if _flat(known) else 'scored'] += 1
-        return {k: kinds[k] for k in ('scored', 'flat', 'dropped')}
+        G, kinds = self.config.G, dict(scored=0, flat=0, dropped=0)
+        for i in range(0, len(self.log), G):
+            known = _known([b['reward'] for b in self.log[i:i + G]])
+            kinds['dropped' if not known else 'flat' if _flat(known) else 'scored'] += 1
+        return kinds
 
 # %% ../nbs/13_training.ipynb #0489450a
 class RolloutTrainer(Silent, GRPOTrainer):
@@ -266,12 +291,12 @@ class RolloutTrainer(Silent, GRPOTrainer):
     def check(self, batch, sampled):
         ids, mask = [torch.cat([batch[f'prompt_{k}'], batch[f'completion_{k}']], 1) for k in ('ids', 'mask')]
         self.model.eval()
-        with torch.no_grad(): ours, *_ = self._get_per_token_logps_and_entropies(self.model, ids, mask, sampled.shape[1])
+        with torch.no_grad(): trained, *_ = self._get_per_token_logps_and_entropies(self.model, ids, mask, sampled.shape[1])
         self.model.train()
-        off = ((ours - sampled).abs() * batch['completion_mask']).max().item()
-        if not off < (1e-3 if self.model.dtype == torch.float32 else .5):
-            raise TrainingError(f'training of {self.rollouts.model!r}: log-probabilities of its own answers differ by {off:.3g} between sampling and training')
-        self.checked = True
+        off = ((trained - sampled).abs() * batch['completion_mask']).max().item()
+        self.checked = off < (1e-3 if self.model.dtype == torch.float32 else .5)
+        if not self.checked: raise TrainingError(f'training of {self.rollouts.model!r}: sampling and training give its answers different '
+                                                 f'log-probabilities, by {off:.3g}')
 
 # %% ../nbs/13_training.ipynb #fb1c1ead
 def train_grpo(
@@ -285,24 +310,26 @@ def train_grpo(
     progress=None   # called with (steps so far, of how many)
 ):                  # (TrainResult, the rows with their `reward`); raises `TrainingError`, `ConfigError`, `EngineError`
     "Section 2.4: one GRPO pass over `prompts`, rewarded online by `reward`, from the adapter `model` answers with."
-    if not prompts: return TrainResult(model, 'grpo', skipped='no prompt'), []
-    if config.grpo_batch % config.G: raise ConfigError(f'grpo_batch = {config.grpo_batch}: must be a multiple of G = {config.G}')
+    _multiple('grpo_batch', config.grpo_batch, 'G', config.G)
     if config.temperature == 0: raise ConfigError('temperature = 0: GRPO compares different answers to one prompt, so it must sample')
     fit = [p for p in prompts if len(engine.encode(model, p['prompt'])) <= config.max_prompt]
-    if not fit: return TrainResult(model, 'grpo', left_out=len(prompts), skipped=f'every prompt is longer than {config.max_prompt} tokens'), []
+    left_out = len(prompts) - len(fit)
+    if not fit: return TrainResult(model, 'grpo', left_out=left_out, skipped=_why(left_out, 'prompt')), []
     rollouts = Rollouts(engine, model, fit, reward, config, key)
     with quiet(): done = _grpo(engine, model, rollouts, config, seed, Watch(model, progress))
-    done.left_out = len(prompts) - len(fit)
-    return done, rollouts.log
+    return replace(done, left_out=left_out), rollouts.log
 
 # %% ../nbs/13_training.ipynb #32f04388
 def _grpo(engine, model, rollouts, config, seed, watch):
     with tempfile.TemporaryDirectory() as folder, engine.training(model) as policy:
-        args = arguments(GRPOConfig, folder, engine.device, seed, config.grpo_lr, config.grpo_schedule, config.grpo_epochs, loss_type='grpo', scale_rewards='group',
-                         per_device_train_batch_size=config.grpo_batch, num_generations=config.G, max_completion_length=config.max_completion, num_iterations=1,
-                         beta=config.grpo_beta, epsilon=config.grpo_clip, temperature=config.temperature, top_p=config.top_p, top_k=0)
+        c = config
+        args = arguments(
+            GRPOConfig, folder, engine.device, seed, c.grpo_lr, c.grpo_schedule, c.grpo_epochs, beta=c.grpo_beta, epsilon=c.grpo_clip,
+            loss_type='grpo', scale_rewards='group', num_iterations=1, per_device_train_batch_size=c.grpo_batch, num_generations=c.G,
+            max_completion_length=c.max_completion, temperature=c.temperature, top_p=c.top_p, top_k=0)
         rows = Dataset.from_dict(dict(prompt=[str(i) for i in range(len(rollouts.prompts))]))
-        trainer = RolloutTrainer(policy, rollouts, args=args, train_dataset=rows, processing_class=engine.base(model)[0].tokenizer, callbacks=[watch])
+        tokenizer = engine.base(model)[0].tokenizer
+        trainer = RolloutTrainer(policy, rollouts, args=args, train_dataset=rows, processing_class=tokenizer, callbacks=[watch])
         run(trainer, watch, policy)
         tokens = sum(len(engine.encode(model, b['prompt'])) + b['n_tokens'] for b in rollouts.log)
-        return TrainResult(model, 'grpo', len(rollouts.prompts), steps=trainer.state.global_step, tokens=tokens, losses=watch.losses, rates=watch.rates, groups=rollouts.groups())
+        return watch.result('grpo', len(rollouts.prompts), tokens, groups=rollouts.groups())
