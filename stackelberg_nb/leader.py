@@ -9,7 +9,7 @@ __all__ = ['LEADER_PROMPT', 'target_gap', 'difficulty_reward', 'preference_rewar
 # %% ../nbs/01_leader.ipynb #20e8a383
 import math, re
 import numpy as np
-from .config import ConfigError, S_MAX, S_MIN
+from .config import ConfigError, S_MAX, S_MIN, config as make_config
 
 # %% ../nbs/01_leader.ipynb #731f6f59
 def target_gap(
@@ -106,11 +106,8 @@ class Exp3Leader(UniformLeader):
     "Eq. 1 and 5 over `n` instructions with exploration `gamma` and step `eta`, a number or '1/K' or 'gamma/K'."
     def __init__(self, n, gamma=.2, eta='1/K'):
         super().__init__(n)
-        if not 0 <= gamma <= 1: raise ConfigError(f'gamma = {gamma!r}: must be a number in [0, 1]')
-        steps = {'1/K': 1/self.K, 'gamma/K': gamma/self.K}
-        self.gamma, self.eta = gamma, steps[eta] if isinstance(eta, str) and eta in steps else eta
-        if isinstance(self.eta, str) or not 0 < self.eta < math.inf:
-            raise ConfigError(f"eta = {eta!r} with gamma = {gamma!r}: must be above 0, '1/K', or 'gamma/K' with gamma > 0")
+        c = make_config(gamma=gamma, eta=eta)  # refuses what Config refuses
+        self.gamma, self.eta = c.gamma, {'1/K': 1/self.K, 'gamma/K': c.gamma/self.K}.get(c.eta, c.eta)
         self._set(np.full(self.K, -math.log(self.K)))
 
     def _set(self, logw):
