@@ -281,7 +281,8 @@ def base(self:Engine, model):
     "The `Base` of `model`, which is loaded if need be, and the name of its slot."
     if model not in self.members: raise ConfigError(f'unknown model {model!r}: the pool has ' + ', '.join(self.members))
     m = self.members[model]
-    if m.base not in self._bases: self._bases[m.base] = Base(m, self.config, self.device)
+    if m.base not in self._bases:
+        with torch.random.fork_rng(devices=[]): self._bases[m.base] = Base(m, self.config, self.device)
     base = self._bases[m.base]
     if model not in self._slots:
         slot = f'm{list(self.members).index(model)}'
