@@ -15,14 +15,14 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from .config import ConfigError, SCALES, _known
+from .config import ConfigError, SCALES, known
 from .records import Run, append_rows, check_folder, fingerprint, read_json, versions, write_json
 
 # %% ../nbs/70_batch.ipynb #828701f1
 def grid(scale # name in SCALES
         ) -> list:
     "The parameters of every cell of `scale`, as `play` takes them."
-    _known(scale, SCALES, 'scale')
+    known(scale, SCALES, 'scale')
     s = SCALES[scale]
     size = dict(T=s.T, D=s.D, K=s.K)
     return [dict(pool=s.pool, pool_seed=p, task=t, method=m, seed=seed, preset='paper', overrides=size)
@@ -43,7 +43,7 @@ def check_parameters(path, parameters):
     "Raise ConfigError for a parameter that `path` does not declare or that papermill would change on the way."
     names = declared(path)
     for k, v in parameters.items():
-        _known(k, names, f'parameter of {Path(path).name}')
+        known(k, names, f'parameter of {Path(path).name}')
         if json.loads(json.dumps(plain(k, v))) != plain(k, v): raise ConfigError(f'parameter {k} = {v!r} would not arrive unchanged')
 
 def plain(name, v):

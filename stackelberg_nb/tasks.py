@@ -10,7 +10,7 @@ __all__ = ['TINY_DEV', 'TINY_TEST', 'Item', 'Task', 'candidates', 'validation', 
 from dataclasses import dataclass
 from typing import Callable
 
-from .config import ConfigError, _known, rng
+from .config import ConfigError, known, rng
 from .skills import SKILLS, split
 
 # %% ../nbs/20_tasks.ipynb #fa60e83a
@@ -70,7 +70,7 @@ def task_names() -> list: return sorted(_makers)
 
 def check_task(name):
     "Raise ConfigError, with the nearest known name, unless `name` is a task."
-    _known(name, task_names(), 'task')
+    known(name, task_names(), 'task')
 
 def load_task(name) -> Task:
     "The task called `name`; raises ConfigError for an unknown one."
