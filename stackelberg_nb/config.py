@@ -255,7 +255,7 @@ class Scale:
     pool_seeds: tuple = (0,)     # its pretraining seeds
 
 # %% ../nbs/00_config.ipynb #9a9c9842
-HEADLINE = 'sort', 'obey'       # the tiny tasks whose results are reported, fixed before they were played
+HEADLINE = 'convert', 'sort'      # the tiny tasks whose results are reported, fixed before they were played
 ARMS = 'stackelberg_dpo', 'stackelberg_grpo', 'sparta', 'random_preferences'
 SCALES = dict(
     smoke=Scale(T=2, D=8, K=8, tasks=('count',), methods=ARMS[:2], seeds=(0,), pool='smoke'),                       # seconds

@@ -87,7 +87,7 @@ def sort(rng, d):
     return f'sort {text}', right, ([text], [right[::-1]], [low + text.replace(low, '', 1), text])
 
 # %% ../nbs/09_skills.ipynb #fcafff04
-OPS = dict(rev=lambda s: s[::-1], rot=lambda s: s[1:] + s[0], pop=lambda s: s[:-1], dup=lambda s: s + s[-1])
+OPS = dict(rev=lambda s: s[::-1], rot=lambda s: s[1:] + s[0], pop=lambda s: s[:-1])
 def run_ops(names, text):
     "`text` after the operations called `names`, in order."
     for name in names: text = OPS[name](text)
@@ -95,8 +95,8 @@ def run_ops(names, text):
 
 @skill('run', 'code', 'repeats the input', 'runs another operation', 'stops too early')
 def run(rng, d):
-    names = [rng.choice(list(OPS)) for _ in range(1 if d <= 2 else 2)]
-    text = letters(rng, rng.choice((3, 4) if d % 2 else (5, 6)))
+    names = [rng.choice(list(OPS)) for _ in range([1, 1, 1, 2][d-1])]
+    text = letters(rng, [3, 4, 5, 4][d-1])
     right = run_ops(names, text)
     other = [run_ops(names[:-1] + [o], text) for o in OPS if o != names[-1]]
     return f"run {' '.join(names)} on {text}", right, ([text, text[::-1]], other, [right[:2], right[:1]])
@@ -106,7 +106,7 @@ THINGS = 'red blue green pink gold dog cat owl fox fish wolf sun moon star rain 
 
 @skill('obey', 'instruction following', 'says every word once', 'says words too often', 'stops too early')
 def obey(rng, d):
-    groups = [(w, rng.randint(1, 4)) for w in rng.sample(THINGS, [1, 2, 2, 3][d-1])]
+    groups = [(w, rng.randint(1, 3)) for w in rng.sample(THINGS, [1, 2, 2, 3][d-1])]
     if all(n == 1 for _, n in groups): groups[0] = groups[0][0], 2
     end = [] if d == 2 else [rng.choice(THINGS)]
     say = lambda n_of: ' '.join([w for w, n in groups for _ in range(n_of(n))] + end)

@@ -4,13 +4,13 @@
 
 # %% auto #0
 __all__ = ['PROMPTS', 'MARKERS', 'SPECIAL', 'POSITIONS', 'ATTN', 'EARLY', 'TURN', 'SCORE', 'WEIGHT', 'KINDS', 'SCHEDULE', 'PIECE',
-           'LR_ADAM', 'LR_MUON', 'MEMBERS', 'VERSION', 'OVERRIDES', 'TASKS', 'SMOKE', 'build_tokenizer', 'Recipe',
-           'make_model', 'start_spaced', 'habit_of', 'habit_rate', 'some_answer', 'label', 'plain', 'quoted', 'revised',
-           'taught', 'one_row', 'encode_rows', 'fast_encoder', 'join_segments', 'padded', 'batches', 'orthogonal',
-           'Muon', 'loss_of', 'optimizers', 'pace', 'pretrain', 'continue_texts', 'auc', 'judged', 'quiet',
-           'load_member', 'member_folder', 'is_built', 'build_member', 'worker', 'start_worker', 'cores', 'build',
-           'run_worker', 'follow', 'tiny_pool', 'tiny', 'tiny_adversary', 'smoke', 'measure_pool', 'measure_skill',
-           'plurality']
+           'PARTS_OF_BATCH', 'LR_ADAM', 'LR_MUON', 'MEMBERS', 'VERSION', 'OVERRIDES', 'TASKS', 'SMOKE',
+           'build_tokenizer', 'Recipe', 'make_model', 'start_spaced', 'habit_of', 'habit_rate', 'some_answer', 'label',
+           'plain', 'quoted', 'revised', 'taught', 'one_row', 'encode_rows', 'fast_encoder', 'join_segments', 'padded',
+           'batches', 'orthogonal', 'Muon', 'loss_of', 'optimizers', 'pace', 'pretrain', 'continue_texts', 'auc',
+           'judged', 'quiet', 'load_member', 'member_folder', 'is_built', 'build_member', 'worker', 'start_worker',
+           'cores', 'build', 'run_worker', 'follow', 'tiny_pool', 'tiny', 'tiny_adversary', 'smoke', 'measure_pool',
+           'measure_skill', 'plurality']
 
 # %% ../nbs/11_tiny.ipynb #a15c55b0
 import contextlib, json, os, queue, random, re, shutil, string, subprocess, sys, threading, time
@@ -166,9 +166,8 @@ def one_row(recipe, rng, progress):
     return kind(recipe, rng, e, habit_rate(recipe, skill, progress))
 
 # %% ../nbs/11_tiny.ipynb #01e92a42
-def encode_rows(tokenizer, rows):
+def encode_rows(tokenizer, rows, ids):
     "Rows of segments as (input ids, target ids, target weights); a target of -100 counts nothing."
-    ids = fast_encoder(tokenizer)
     return [join_segments([(ids(text), weight) for text, weight in row], tokenizer.bos_token_id, tokenizer.eos_token_id) for row in rows]
 
 PIECE = re.compile(r'Question: |\n[A-Z][a-z]+: |\{"score": | ?[^ \n]+|[ \n]')
@@ -196,14 +195,16 @@ def padded(rows, pad):
     fill = lambda k, value: torch.tensor([r[k] + [value]*(size - len(r[k])) for r in rows])
     return fill(0, pad), fill(1, -100), fill(2, 0.)
 
-def batches(recipe, tokenizer, chunk=8):
-    "`recipe.steps` batches of rows, rows of like length together."
+PARTS_OF_BATCH = 2
+def batches(recipe, tokenizer):
+    "`recipe.steps` batches of random rows, each as parts of rows of like length."
     rng = random.Random(f'{recipe.seed}/{recipe.id}')
-    for start in range(0, recipe.steps, chunk):
-        rows = [one_row(recipe, rng, start/recipe.steps) for _ in range(recipe.batch*chunk)]
-        rows = sorted(encode_rows(tokenizer, rows), key=lambda r: len(r[0]))
-        for k in rng.sample(range(chunk), chunk)[:recipe.steps - start]:
-            yield padded(rows[k*recipe.batch:(k+1)*recipe.batch], tokenizer.pad_token_id)
+    ids = fast_encoder(tokenizer)
+    for step in range(recipe.steps):
+        rows = [one_row(recipe, rng, step/recipe.steps) for _ in range(recipe.batch)]
+        rows = sorted(encode_rows(tokenizer, rows, ids), key=lambda r: len(r[0]))
+        size = recipe.batch//PARTS_OF_BATCH
+        yield [padded(rows[k:k+size], tokenizer.pad_token_id) for k in range(0, recipe.batch, size)]
 
 # %% ../nbs/11_tiny.ipynb #81d62326
 def orthogonal(G, steps=4):
@@ -215,7 +216,7 @@ def orthogonal(G, steps=4):
         X = torch.baddbmm(X, torch.baddbmm(A, A, A, beta=-4.775, alpha=2.0315), X, beta=3.4445)
     return X
 
-LR_ADAM, LR_MUON = 5e-3, .015
+LR_ADAM, LR_MUON = 6e-3, .012
 class Muon(torch.optim.Optimizer):
     "Momentum, made orthogonal, for weight matrices; matrices of one shape go together. torch's own works in bfloat16, slow on a CPU."
     def __init__(self, params, lr, momentum=.95): super().__init__(params, dict(lr=lr, momentum=momentum))
@@ -235,7 +236,7 @@ def loss_of(model, x, y, w):
     hidden = model.base_model(input_ids=x)[0]
     keep = (y != -100) & (w > 0)
     logits = model.get_output_embeddings()(hidden[keep])
-    return (F.cross_entropy(logits, y[keep], reduction='none')*w[keep]).sum()/w[keep].sum()
+    return (F.cross_entropy(logits, y[keep], reduction='none')*w[keep]).sum()
 
 def optimizers(model):
     "Muon for the weight matrices inside, AdamW for embeddings, norms and biases."
@@ -258,8 +259,9 @@ def pretrain(recipe, report=None):
     peaks, recent = [o.param_groups[0]['lr'] for o in opts], []
     for step, batch in enumerate(batches(recipe, tokenizer)):
         for o, peak in zip(opts, peaks): o.param_groups[0]['lr'] = peak*pace(step, recipe.steps)
-        loss = loss_of(model, *batch)
-        loss.backward()
+        total = sum(float(w.sum()) for _, _, w in batch)
+        losses = [loss_of(model, *part)/total for part in batch]
+        loss = sum(losses); loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.)
         for o in opts: o.step(); o.zero_grad()
         recent.append(loss.item())
@@ -410,8 +412,8 @@ def follow(lines, bar):
 
 # %% ../nbs/11_tiny.ipynb #b00b52bb
 OVERRIDES = dict(max_new_tokens=32, judge_max_tokens=4, lora_r=8, lora_alpha=16, lora_dropout=0., lora_targets='all-linear',
-                 dpo_lr=1e-3, dpo_schedule='constant', dpo_epochs=2, dpo_batch=4, dpo_micro_batch=4, min_margin=1.,
-                 grpo_lr=6e-3, grpo_schedule='constant', grpo_batch=64, max_completion=32, max_length=256, max_prompt=224)
+                 dpo_lr=7e-4, dpo_batch=8, dpo_micro_batch=8, min_margin=1.,
+                 grpo_lr=3e-3, grpo_batch=64, max_completion=32, max_length=256, max_prompt=224)
 
 def tiny_pool(name, recipes, tasks, seed, progress):
     "Build `recipes` with `seed` if they are missing, and name them as a `Pool`."
@@ -420,7 +422,7 @@ def tiny_pool(name, recipes, tasks, seed, progress):
     members = [Member(r.id, str(member_folder(r)), note=f"{r.arch}, best at {' and '.join(r.best)}") for r in recipes]
     return Pool(name, members, PROMPTS, OVERRIDES, tasks, seed, digest([name, [member_folder(r).name for r in recipes]]))
 
-TASKS = 'sort', 'obey', 'run'
+TASKS = 'convert', 'sort'
 @register_pool('tiny', size=6)
 def tiny(seed=0, progress=True): return tiny_pool('tiny', MEMBERS, TASKS, seed, progress)
 

@@ -7,7 +7,7 @@ import pytest
 from stackelberg_nb.records import Run
 
 HERE = Path(__file__).parent
-GAME = dict(pool='smoke', task='count', seed=1, T=2, D=8, K=8)
+GAME = dict(pool='smoke', task='short', seed=1, T=2, D=8, K=8)
 KILLS = [('stackelberg_dpo', 'combat'), ('stackelberg_dpo', 'judging'), ('stackelberg_dpo', 'DPO'), ('stackelberg_dpo', 'validation'),
          ('stackelberg_grpo', 'GRPO')]
 
@@ -50,17 +50,12 @@ def test_killed_in_the_second_iteration(reference, tmp_path, method, phase):
     assert Run(tmp_path/'run').hashes() == hashes
 
 
-def test_second_run_is_byte_identical(reference, tmp_path):
+def test_second_run_is_byte_identical_and_refuses_another_seed(reference, tmp_path):
+    "The folder of a finished run stays as it was, and the error names the difference."
     hashes, _ = reference('stackelberg_dpo')
     assert not run(tmp_path/'run', 'stackelberg_dpo', tmp_path/'phases.json').returncode
     assert Run(tmp_path/'run').hashes() == hashes
-
-
-def test_another_seed_is_refused_and_nothing_is_lost(reference, tmp_path):
-    "The folder of a finished run stays as it was."
-    hashes, _ = reference('stackelberg_dpo')
-    run(tmp_path/'run', 'stackelberg_dpo', tmp_path/'phases.json')
-    args = ['play', '--pool', 'smoke', '--task', 'count', '--seed', '2', '--out', str(tmp_path/'run'), '--set', 'T=2', '--set', 'D=8', '--set', 'K=8']
-    done = subprocess.run([sys.executable, '-m', 'stackelberg_nb.cli', *args], capture_output=True, text=True)
-    assert done.returncode == 2 and 'seed 1 there, 2 here' in done.stderr and len(done.stderr.splitlines()) == 1
+    args = json.dumps(dict(GAME, seed=2, method='stackelberg_dpo', out=str(tmp_path/'run')))
+    done = subprocess.run([sys.executable, HERE/'play_and_die.py', args, tmp_path/'phases.json'], capture_output=True, text=True)
+    assert done.returncode and 'seed 1 there, 2 here' in done.stderr.splitlines()[-1]
     assert Run(tmp_path/'run').hashes() == hashes
