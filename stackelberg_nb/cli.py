@@ -9,7 +9,7 @@ __all__ = ['setting', 'cmd_play', 'cmd_pool', 'cmd_status', 'cmd_reproduce', 'cm
 import argparse, json, os, sys
 from pathlib import Path
 
-from .config import METHODS, PRESETS, SCALES, ConfigError
+from .config import METHODS, PRESETS, SCALES, ConfigError, RunError
 
 # %% ../nbs/71_cli.ipynb #fc851195
 def setting(text) -> tuple:
@@ -75,7 +75,7 @@ def parser() -> argparse.ArgumentParser:
     c = command('play', cmd_play)
     c.add_argument('--pool', default='tiny', help='name of a pool (see: stackelberg pool)')
     c.add_argument('--pool-seed', type=int, default=0, help='pretraining seed of a pool that is trained here')
-    c.add_argument('--task', default='count', help='name of a task')
+    c.add_argument('--task', default='sort', help='name of a task')
     c.add_argument('--method', default='stackelberg_dpo', help=', '.join(METHODS))
     c.add_argument('--seed', type=int, default=0, help='of the duels')
     c.add_argument('--preset', default='paper', help=', '.join(PRESETS))
@@ -96,12 +96,15 @@ def parser() -> argparse.ArgumentParser:
     return p
 
 def main(argv=None) -> int:
-    "Run a command: 0 when it did what was asked, 1 when a cell failed, 2 for a setting that cannot be used."
+    "Run a command: 0 when it did what was asked, 1 when something failed on the way, 2 for a setting that cannot be used."
     a = parser().parse_args(argv)
     try: return a.run(a) or 0
     except ConfigError as e:
         print(f'stackelberg: {e}', file=sys.stderr)
         return 2
+    except RunError as e:
+        print(f'stackelberg: {e}', file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print('stackelberg: stopped; the same command goes on from the last committed iteration', file=sys.stderr)
         return 130

@@ -106,8 +106,8 @@ def mean_scores(scores) -> dict:
 
 # %% ../nbs/31_duels.ipynb #ad2f9ffd
 def settle(duels, scores, reputation, t, config) -> list:
-    "Outcome rows of `duels`; moves `reputation`. `scores`: (duel, model) -> score in [1, 10] or None."
-    return [_settle(d, *(scores[d.duel, m] for m in d.fighters), reputation, t, config) for d in duels]
+    "Outcome rows of `duels`; moves `reputation`. `scores`: (duel, model) -> score in [1, 10]; None or absent: nothing was scored."
+    return [_settle(d, *(scores.get((d.duel, m)) for m in d.fighters), reputation, t, config) for d in duels]
 
 def _settle(d, s, s_opponent, reputation, t, config):
     row = dict(asdict(d), score=s, score_opponent=s_opponent, void=s is None or s_opponent is None)

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['FUSED', 'ALIASES', 'Request', 'Answer', 'EngineError', 'nucleus', 'invert', 'choose', 'stream', 'batches', 'left_pad',
-           'positions', 'write', 'read_model', 'lora_targets', 'lora_config', 'end_tokens', 'Base', 'Engine', 'Sample']
+           'positions', 'write', 'read_model', 'lora_targets', 'lora_config', 'end_tokens', 'Base', 'default_device',
+           'Engine', 'Sample']
 
 # %% ../nbs/12_engine.ipynb #ba233076
 import copy, hashlib, json, warnings
@@ -19,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from peft import LoraConfig, get_peft_model
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, DynamicCache
 from transformers.utils import logging as hf_logging
-from .config import ConfigError, rng
+from .config import ConfigError, RunError, rng
 from .judging import complete_json
 
 # %% ../nbs/12_engine.ipynb #0eac6e6f
@@ -38,7 +39,7 @@ class Answer:
     finished: bool    # ended by itself (end token, or a complete verdict), not by the cap
 
 # %% ../nbs/12_engine.ipynb #97cd52af
-class EngineError(RuntimeError):
+class EngineError(RunError):
     "A model or an adapter that cannot be used; one line that names it and its path."
 
 # %% ../nbs/12_engine.ipynb #d2c94cad
@@ -256,6 +257,10 @@ def speaking(self:Base, slot):
         if slot != was: self.use(was)
 
 # %% ../nbs/12_engine.ipynb #0289cb37
+def default_device() -> str:
+    "Where models live unless somebody says otherwise: cuda, mps or cpu, the first that is there."
+    return next(d for d in ('cuda', 'mps', 'cpu') if d == 'cpu' or getattr(torch, d).is_available())
+
 class Engine:
     "Answers requests to the models of a pool, and keeps their adapters."
     def __init__(self,
@@ -266,7 +271,7 @@ class Engine:
         device=None          # default: cuda, mps or cpu, the first that is there
     ):
         self.pool, self.config, self.seed, self.token_budget = pool, config, seed, token_budget
-        self.device = device or next(d for d in ('cuda', 'mps', 'cpu') if d == 'cpu' or getattr(torch, d).is_available())
+        self.device = device or default_device()
         self.members = {m.id: m for m in pool.members}
         self.counters = {}   # purpose -> asked, run, prompt_tokens, new_tokens
         self._bases = {}     # (source, revision, dtype) -> Base

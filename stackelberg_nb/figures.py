@@ -23,9 +23,13 @@ COLOUR = dict(zip(METHODS, sns.color_palette('colorblind', len(METHODS))))
 LABEL = dict(stackelberg_dpo='Stackelberg (DPO)', stackelberg_grpo='Stackelberg (GRPO)', uniform_grpo='Uniform leader (GRPO)',
              sparta='Uniform leader (DPO) = Sparta', random_preferences='Random preferences', best_single='Best single model')
 
-def save(fig, path) -> list:
-    "Write `fig` as PNG and SVG beside each other, without dates; the two paths."
+def save(fig,    # the figure; closed afterwards
+         path,   # where, without suffix
+         texts={} # file name -> text to be written beside it
+        ) -> list:
+    "Write `fig` as PNG and SVG beside each other, without dates, and `texts` to the same folder; the two pictures' paths."
     path = Path(path); path.parent.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items(): (path.parent/name).write_text(text, encoding='utf-8')
     with plt.rc_context(STYLE):
         fig.savefig(path.with_suffix('.png'), dpi=200, metadata={'Software': None})
         fig.savefig(path.with_suffix('.svg'), metadata={'Date': None})

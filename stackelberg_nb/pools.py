@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['QUOTED', 'QUOTE', 'CRITIQUE', 'REVISE', 'REMARK', 'POOLS', 'LATER', 'Prompts', 'fill', 'numbered', 'Member', 'Pool',
-           'check_members', 'digest', 'register_pool', 'pool_names', 'check_pool', 'load_pool', 'cache_dir']
+           'check_members', 'digest', 'register_pool', 'pool_names', 'check_pool', 'load_pool', 'registered',
+           'pool_overrides', 'cores', 'cache_dir']
 
 # %% ../nbs/10_pools.ipynb #fc828194
 import hashlib, importlib, json, os
@@ -125,17 +126,18 @@ def digest(data, size=12):
     return hashlib.sha256(json.dumps(data, sort_keys=True, default=str).encode()).hexdigest()[:size]
 
 # %% ../nbs/10_pools.ipynb #7c0906c3
-POOLS = {}                                                                  # name -> (function(seed, progress) -> Pool, number of models or None)
+POOLS = {}                                                                  # name -> (function(seed, progress) -> Pool, its overrides)
 LATER = dict.fromkeys(('tiny', 'tiny_adversary', 'smoke'), 'stackelberg_nb.tiny')    # name -> the module that registers it
 
 def register_pool(
     name, # by which `load_pool` finds it
     size=None, # number of models, if known before building
+    overrides={}, # Config fields that its models need
 ):
     "Decorator: the function `build(seed, progress) -> Pool` makes the pool called `name`."
     if size is not None: check_members(name, list(range(size)))
     def register(build):
-        POOLS[name] = build, size
+        POOLS[name] = build, overrides
         return build
     return register
 
@@ -156,12 +158,23 @@ def load_pool(
     progress=True, # show a progress bar (on stderr) if something must be built
 ):
     "The `Pool` called `name`, built first if it must be; ConfigError for an unknown name."
-    check_pool(name)
-    if name not in POOLS: importlib.import_module(LATER[name])
-    build, _ = POOLS[name]
+    build, _ = registered(name)
     return build(seed=int(seed), progress=progress)
 
+def registered(name):
+    "The entry of `name` in `POOLS`; the module that makes it is imported if need be."
+    if check_pool(name) not in POOLS: importlib.import_module(LATER[name])
+    return POOLS[name]
+
+def pool_overrides(name):
+    "The Config fields that the pool called `name` needs, without building it."
+    return registered(name)[1]
+
 # %% ../nbs/10_pools.ipynb #b5d61e3f
+def cores():
+    "Number of processor cores this process may use."
+    return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
+
 def cache_dir():
     "The folder for what takes long to make: $STACKELBERG_CACHE, else ~/.cache/stackelberg_nb; made if missing."
     folder = Path(os.environ.get('STACKELBERG_CACHE') or Path.home()/'.cache'/'stackelberg_nb').expanduser().absolute()

@@ -184,7 +184,9 @@ def summary(self:Run) -> dict: return self.json('summary')
 def lock(self:Run):
     "Hold the folder for this process. Raises ConfigError when another process plays in it."
     try:
-        with FileLock(self.folder/'.lock', timeout=0): yield self
+        with FileLock(self.folder/'.lock', timeout=0):
+            for left in [*self.folder.glob('.*.tmp'), *self.folder.glob('.probe.*')]: left.unlink()   # of a killed process
+            yield self
     except Timeout:
         raise ConfigError(f'another process is playing in {self.folder}; wait for it or choose another folder') from None
 
@@ -202,10 +204,10 @@ def timed(self:Run, iteration, phase):
 def timings(self:Run) -> list: return read_rows(self.folder/'timings.jsonl')
 
 # %% ../nbs/30_records.ipynb #f009d93d
-NOT_COMPARED = 'timings.jsonl', '.lock', 'notebook.ipynb', 'notebook.parameters.json', 'status.json'
+NOT_COMPARED = 'timings.jsonl', 'notebook.ipynb', 'notebook.parameters.json', 'status.json'
 
 @patch
 def hashes(self:Run) -> dict:
-    "sha256 of every record and adapter, by relative path; timings and what a batch adds are left out."
-    files = (p for p in sorted(self.folder.rglob('*')) if p.is_file() and p.name not in NOT_COMPARED)
+    "sha256 of every record and adapter, by relative path; timings, hidden files and what a batch adds are left out."
+    files = (p for p in sorted(self.folder.rglob('*')) if p.is_file() and p.name not in NOT_COMPARED and not p.name.startswith('.'))
     return {str(p.relative_to(self.folder)): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}

@@ -63,17 +63,17 @@ def paired_interval(after,        # [p] -> array (duel seeds, models, questions)
                    ) -> Interval:
     "The mean paired difference with a bootstrap interval over duel seeds, then questions, per pretraining seed."
     diffs, g = question_differences(after, before), rng(seed, 'bootstrap')
-    means = np.mean([_resample(d, draws, g) for d in diffs], axis=0)
+    sizes = {d.shape[1] for d in diffs}
+    if len(sizes) > 1: raise ValueError(f'pretraining seeds answered different numbers of questions: {sorted(sizes)}')
+    questions = _weights(sizes.pop(), draws, g)                  # the same questions for all: drawn once
+    means = np.mean([np.einsum('bs,sq,bq->b', _weights(len(d), draws, g), d, questions, optimize=True) for d in diffs], axis=0)
     low, high = np.quantile(means, [(1 - level)/2, (1 + level)/2])
     return Interval(float(np.mean([d.mean() for d in diffs])), float(low), float(high), questions=diffs[0].shape[1],
                     seeds=sum(len(d) for d in diffs), level=level)
 
-def _resample(d, draws, g):
-    "`draws` bootstrap means of `d` (seeds, questions): seeds first, then questions."
-    S, Q = d.shape
-    seeds = g.multinomial(S, np.full(S, 1/S), size=draws)/S
-    questions = g.multinomial(Q, np.full(Q, 1/Q), size=draws)/Q
-    return np.einsum('bs,sq,bq->b', seeds, d, questions, optimize=True)
+def _weights(n, draws, g):
+    "(draws, n) weights of `n` things drawn `n` times with replacement."
+    return g.multinomial(n, np.full(n, 1/n), size=draws)/n
 
 # %% ../nbs/23_statistics.ipynb #4058f266
 def pool_accuracy(scores,         # (models, questions) scores in [0, 1]

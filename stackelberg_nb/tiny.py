@@ -9,7 +9,7 @@ __all__ = ['PROMPTS', 'MARKERS', 'SPECIAL', 'POSITIONS', 'ATTN', 'EARLY', 'TURN'
            'plain', 'quoted', 'revised', 'taught', 'one_row', 'encode_rows', 'fast_encoder', 'join_segments', 'padded',
            'batches', 'orthogonal', 'Muon', 'loss_of', 'optimizers', 'pace', 'pretrain', 'continue_texts', 'auc',
            'judged', 'quiet', 'load_member', 'member_folder', 'is_built', 'build_member', 'worker', 'start_worker',
-           'cores', 'build', 'run_worker', 'follow', 'tiny_pool', 'tiny', 'tiny_adversary', 'smoke', 'measure_pool',
+           'build', 'run_worker', 'follow', 'tiny_pool', 'tiny', 'tiny_adversary', 'smoke', 'measure_pool',
            'measure_skill', 'plurality']
 
 # %% ../nbs/11_tiny.ipynb #a15c55b0
@@ -23,9 +23,9 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 from tqdm import tqdm
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
-from .config import ConfigError
+from .config import RunError
 from .judging import parse_score
-from .pools import Member, Pool, Prompts, cache_dir, digest, register_pool
+from .pools import Member, Pool, Prompts, cache_dir, cores, digest, register_pool
 from .skills import SKILLS, draw, remark, slip, split, verdict, world_words
 
 # %% ../nbs/11_tiny.ipynb #121a16ef
@@ -371,8 +371,6 @@ def start_worker():
                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 # %% ../nbs/11_tiny.ipynb #bc2def5c
-def cores(): return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
-
 def build(recipes, progress=True, at_once=None):
     "Pretrain those of `recipes` that are missing; other processes that want the same wait for it."
     if all(is_built(r) for r in recipes): return
@@ -387,7 +385,7 @@ def build(recipes, progress=True, at_once=None):
         for t in threads: t.start()
         for t in threads: t.join()
         for bar in bars.values(): bar.close()
-    if errors: raise RuntimeError('pretraining failed: ' + '; '.join(errors))
+    if errors: raise RunError('pretraining failed: ' + '; '.join(errors))
 
 def run_worker(work, bars, errors):
     "Start a worker and give it recipes from the queue `work` until there are none; the last words of one that fails go to `errors`."
@@ -423,15 +421,15 @@ def tiny_pool(name, recipes, tasks, seed, progress):
     return Pool(name, members, PROMPTS, OVERRIDES, tasks, seed, digest([name, [member_folder(r).name for r in recipes]]))
 
 TASKS = 'convert', 'sort'
-@register_pool('tiny', size=6)
+@register_pool('tiny', size=6, overrides=OVERRIDES)
 def tiny(seed=0, progress=True): return tiny_pool('tiny', MEMBERS, TASKS, seed, progress)
 
-@register_pool('tiny_adversary', size=6)
+@register_pool('tiny_adversary', size=6, overrides=OVERRIDES)
 def tiny_adversary(seed=0, progress=True):
     return tiny_pool('tiny_adversary', [replace(r, inverted=r.id == 'mistral') for r in MEMBERS], TASKS, seed, progress)
 
 SMOKE = [replace(r, skills=('fact',), best=('fact',), rate=(.45, .45), first=0., late=.5, steps=150, hidden=48, layers=2, inner=128) for r in MEMBERS[:3]]
-@register_pool('smoke', size=3)
+@register_pool('smoke', size=3, overrides=OVERRIDES)
 def smoke(seed=0, progress=True): return tiny_pool('smoke', SMOKE, ('fact',), seed, progress)
 
 # %% ../nbs/11_tiny.ipynb #9fb422d1

@@ -17,7 +17,7 @@ from datasets import Dataset
 from torch.utils.data import Sampler
 from transformers import PrinterCallback, TrainerCallback
 from trl import DPOConfig, DPOTrainer, GRPOConfig, GRPOTrainer
-from .config import TIE, ConfigError, rng
+from .config import TIE, ConfigError, RunError, rng
 from .engine import Request, batches
 
 # %% ../nbs/13_training.ipynb #95c4c672
@@ -38,7 +38,7 @@ class TrainResult:
 
     def asdict(self): return asdict(self)
 
-class TrainingError(RuntimeError):
+class TrainingError(RunError):
     "A training whose result must not be used; the adapters are as before."
 
 # %% ../nbs/13_training.ipynb #ca542079

@@ -11,8 +11,8 @@ torch.set_num_threads(1)
 
 
 def short():
-    "The task `count` with few questions: what is tested is the game."
-    t = tasks.load_task('count')
+    "The task `fact` with few questions: what is tested is the game."
+    t = tasks.load_task('fact')
     return replace(t, name='short', dev=t.dev[:40], test=t.test[:12])
 
 
