@@ -45,7 +45,7 @@ def pool_means(run) -> np.ndarray:
 def learning_curve(runs, title=''):
     "The pool's mean validation score over iterations, per method."
     with plt.rc_context(STYLE):
-        fig, ax = plt.subplots(figsize=(3.3, 2.4))
+        fig, ax = plt.subplots(figsize=(3.3, 2.8))
         for m in METHODS:
             curves = [pool_means(r) for r in runs if r.cell['method'] == m]
             for c in curves: ax.plot(c, color=COLOUR[m], lw=.6, alpha=.45)
@@ -54,7 +54,7 @@ def learning_curve(runs, title=''):
                 ax.plot(np.mean([c[:n] for c in curves], axis=0), color=COLOUR[m], lw=2, label=LABEL[m])
         ax.set(xlabel='iteration', ylabel='mean validation score', title=title)
         ax.xaxis.get_major_locator().set_params(integer=True)
-        ax.legend()
+        fig.legend(loc='outside lower center', ncols=2, fontsize=6)
     return fig
 
 # %% ../nbs/62_figures.ipynb #61b87b0d
@@ -112,6 +112,7 @@ def gain_figure(rows):
                 ax.plot([g.low, g.high], [y, y], color=COLOUR[r['method']], lw=2)
                 ax.plot(g.estimate, y, 'o', color=COLOUR[r['method']], ms=5)
             ax.axvline(0, color='k', ls='--', lw=.8)
+            ax.xaxis.set_major_locator(plt.MaxNLocator(3))
             ax.set(title=t, yticks=range(len(methods)), yticklabels=[LABEL[m] for m in methods], ylim=(-.5, len(methods) - .5))
         fig.supxlabel("gain of the pool's mean test score, 95% interval", fontsize=8)
     return fig
