@@ -150,7 +150,7 @@ def costs(runs) -> list:
 # %% ../nbs/61_tables.ipynb #61717181
 def cell_text(x) -> str:
     "A table cell: floats with three digits, intervals with bounds, nothing as '-'."
-    return '-' if x is None else f'{x:.3f}' if isinstance(x, float) else str(x)
+    return '-' if x is None else f'{round(x, 3) + 0.:.3f}' if isinstance(x, float) else str(x)
 
 def to_markdown(rows) -> str:
     "Rows (dicts with the same keys) as a Markdown table."
