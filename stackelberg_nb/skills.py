@@ -81,8 +81,8 @@ def letters(rng, n):
 
 @skill('sort', 'code', 'repeats the letters', 'sorts backwards', 'moves only one letter')
 def sort(rng, d):
-    text = letters(rng, d + 2)
-    while text == ''.join(sorted(text)): text = letters(rng, d + 2)
+    text = letters(rng, d + 3)
+    while text == ''.join(sorted(text)): text = letters(rng, d + 3)
     right, low = ''.join(sorted(text)), min(text)
     return f'sort {text}', right, ([text], [right[::-1]], [low + text.replace(low, '', 1), text])
 

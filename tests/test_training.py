@@ -1,4 +1,4 @@
-"Six architectures, a shared base and several iterations: what the notebooks on the engine and on training cannot carry."
+"Seven architectures, a shared base and several iterations: what the notebooks on the engine and on training cannot carry."
 import math
 from dataclasses import replace
 
@@ -9,10 +9,11 @@ from transformers.utils import logging
 from stackelberg_nb.config import config
 from stackelberg_nb.engine import Engine, Request, lora_targets
 from stackelberg_nb.pools import Member, Pool
-from stackelberg_nb.tiny import MEMBERS, PROMPTS, build_tokenizer, make_model
+from stackelberg_nb.tiny import MEMBERS, PROMPTS, SMOKE, build_tokenizer, make_model
 from stackelberg_nb.training import pair_ids, train_dpo, train_grpo
 
-ARCHS = [r.id for r in MEMBERS]
+RECIPES = [*MEMBERS, *(r for r in SMOKE if r.arch == 'gpt2')]
+ARCHS = [r.id for r in RECIPES]
 CONFIG = config(lora_r=4, lora_alpha=8, lora_targets='all-linear', max_new_tokens=6, max_completion=6, judge_max_tokens=6,
                 dpo_lr=3e-3, dpo_batch=4, dpo_micro_batch=4, grpo_lr=3e-3, G=4, grpo_batch=8)
 ASK = [PROMPTS.ask('count ' + 'x'*n) for n in range(1, 7)]
@@ -25,11 +26,11 @@ def digits(rows): return [sum(c.isdigit() for c in r['text'])/6 for r in rows]
 
 @pytest.fixture(scope='module')
 def pool(tmp_path_factory):
-    "The tiny pool's architectures, smaller and with random weights, and a second member on the first one's base."
+    "The architectures of the tiny and the smoke pool, smaller and with random weights, and a second member on the first one's base."
     torch.set_num_threads(1)
     logging.disable_progress_bar()
     at, tokenizer = tmp_path_factory.mktemp('models'), build_tokenizer()
-    for r in MEMBERS:
+    for r in RECIPES:
         make_model(replace(r, hidden=32, layers=2, inner=64), tokenizer).save_pretrained(at/r.id)
         tokenizer.save_pretrained(at/r.id)
     members = [Member(i, str(at/i)) for i in ARCHS] + [Member('twin', str(at/ARCHS[0]))]
@@ -89,11 +90,11 @@ def test_pairs_begin_with_the_prompt_that_generation_saw(pool, model):
 def test_the_papers_targets_by_architecture():
     "Query, key, value and output projections under each architecture's names; the rest stays untouched."
     tokenizer, paper = build_tokenizer(), config().lora_targets
-    found = {r.arch: lora_targets(make_model(replace(r, hidden=32, layers=1, inner=64), tokenizer), paper) for r in MEMBERS}
+    found = {r.arch: lora_targets(make_model(replace(r, hidden=32, layers=1, inner=64), tokenizer), paper) for r in RECIPES}
     phi = Phi3ForCausalLM(Phi3Config(vocab_size=50, hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2, pad_token_id=0))
     assert found['gpt2'] == ['attn.c_attn', 'attn.c_proj'] and found['gpt_neox'] == ['attention.dense', 'attention.query_key_value']
     assert lora_targets(phi, paper) == ['o_proj', 'self_attn.qkv_proj']
-    assert all(found[a] == sorted(paper) for a in ('llama', 'qwen3', 'mistral', 'gemma'))
+    assert all(found[a] == sorted(paper) for a in ('llama', 'qwen3', 'cohere', 'mistral', 'gemma'))
 
 
 def test_members_on_one_base(pool):
