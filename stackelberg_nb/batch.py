@@ -18,7 +18,7 @@ from tqdm import tqdm
 import stackelberg_nb
 from .config import ConfigError, SCALES, known
 from .pools import cores
-from .records import Run, append_rows, check_folder, fingerprint, read_json, versions, write_json
+from .records import Run, append_rows, check_folder, fingerprint, imports, reached, read_json, sources, versions, write_json
 from .tables import find_runs
 
 # %% ../nbs/70_batch.ipynb #828701f1
@@ -87,10 +87,10 @@ def unrun(path) -> str:
 
 # %% ../nbs/70_batch.ipynb #96a0b591
 def cell_print(path, cell) -> str:
-    "Names the notebook's source, the parameters and the versions behind one executed cell."
-    source = [c['source'] for c in json.loads(Path(path).read_text(encoding='utf-8'))['cells']]
-    package = [p.read_text(encoding='utf-8') for p in sorted(Path(stackelberg_nb.__file__).parent.glob('*.py'))]
-    return fingerprint(dict(notebook=source, cell=cell, package=package, versions=versions()))
+    "Names the notebook, its parameters and what its imports reach: what one executed page depends on."
+    code = [''.join(c['source']) for c in json.loads(Path(path).read_text(encoding='utf-8'))['cells'] if c['cell_type'] == 'code']
+    used = set().union(*map(imports, code))
+    return fingerprint(dict(notebook=code, cell=cell, package=sources(reached(used)), versions=versions()))
 
 def is_done(folder, print_) -> bool:
     "Is the cell in `folder` complete, under this fingerprint?"
