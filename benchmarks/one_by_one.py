@@ -13,7 +13,7 @@ from stackelberg_nb.config import method_config, rng
 from stackelberg_nb.duels import combat, draw_duels, judge, judges
 from stackelberg_nb.engine import Engine
 from stackelberg_nb.judging import parse_score
-from stackelberg_nb.pools import load_pool
+from stackelberg_nb.pools import Request, load_pool
 from stackelberg_nb.reputation import Reputation
 from stackelberg_nb.tasks import load_task
 from stackelberg_nb.tiny import load_member
@@ -45,7 +45,7 @@ def main():
     items, prompts = task.dev, pool.prompts
     duels = draw_duels(0, range(config.D), [n % len(items) for n in range(config.D)], Reputation.from_config(pool.ids, config), config, 0)
     engine, loaded = Engine(pool, config, 0), {m.id: load_member(m) for m in pool.members}
-    engine.generate(engine_warmup(pool), config.temperature, config.top_p, 4)
+    engine.generate(warmup(pool), config.temperature, config.top_p, 4)
 
     ours_answer, responses = timed(lambda: combat(engine, duels, items, 0, config))
     ours_judge, verdicts = timed(lambda: judge(engine, duels, responses, items, config))
@@ -62,9 +62,8 @@ def main():
                                             both=round((loop_answer + loop_judge)/(ours_answer + ours_judge), 1))), indent=1))
 
 
-def engine_warmup(pool):
+def warmup(pool):
     "One request per model, so that loading is timed on neither side."
-    from stackelberg_nb.engine import Request
     return [Request(m, pool.prompts.ask('sort dbca'), ('warm',)) for m in pool.ids]
 
 

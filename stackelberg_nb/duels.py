@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from .config import rng
-from .engine import Request
+from .pools import Request
 from .judging import duel_scores, judges, parse_score, response_score, to_reward, winner
 from .leader import leader_reward
 from .matching import active_models, draw_opponent, match_probs, matching_gap, matching_knobs

@@ -9,7 +9,7 @@ __all__ = ['evaluate', 'accuracy', 'score_matrix', 'select']
 import numpy as np
 
 from .config import ConfigError
-from .engine import Request
+from .pools import Request
 
 # %% ../nbs/22_evaluation.ipynb #a12db782
 def evaluate(engine,        # where the models live

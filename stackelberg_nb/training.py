@@ -18,7 +18,8 @@ from torch.utils.data import Sampler
 from transformers import PrinterCallback, TrainerCallback
 from trl import DPOConfig, DPOTrainer, GRPOConfig, GRPOTrainer
 from .config import TIE, ConfigError, RunError, rng
-from .engine import Request, batches
+from .engine import batches
+from .pools import Request
 
 # %% ../nbs/13_training.ipynb #95c4c672
 @dataclass

@@ -9,7 +9,7 @@ from stackelberg_nb.cli import main
 from stackelberg_nb.pools import Member, Pool
 
 BAD = {
-    '--pool tinny': "did you mean tiny",
+    '--pool tinny': "did you mean 'tiny'",
     '--task cuont': "did you mean 'count'",
     '--method sparat': "did you mean 'sparta'",
     '--preset papper': "did you mean 'paper'",

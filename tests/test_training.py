@@ -7,8 +7,8 @@ from transformers import Phi3Config, Phi3ForCausalLM
 from transformers.utils import logging
 
 from stackelberg_nb.config import config
-from stackelberg_nb.engine import Engine, Request, lora_targets
-from stackelberg_nb.pools import Member, Pool
+from stackelberg_nb.engine import Engine, lora_targets
+from stackelberg_nb.pools import Member, Pool, Request
 from stackelberg_nb.tiny import MEMBERS, PROMPTS, SMOKE, build_tokenizer, make_model
 from stackelberg_nb.training import pair_ids, train_dpo, train_grpo
 
