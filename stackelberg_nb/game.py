@@ -175,19 +175,20 @@ def finish(self:Game, run, bar):
     "Select on validation, answer the test with that checkpoint, and write `selected.jsonl` and `summary.json`."
     means = validation_means(run)
     n, m = select(means, self.config.untrained_eligible)
+    self.engine.begin()
     rows = [r for r in run.iteration(n).rows('evaluations') if r['split'] == 'test' and r['model'] == m]
     if not rows:
         self.engine.load_adapter(m, run.iteration(n).adapter(m))
         rows = evaluate(self.engine, self.task, self.task.test, [m], 'test', n, self.config, bar.phase('test', len(self.task.test)))
     run.write(selected=rows)
-    run.write_json(summary=summarise(run, means, dict(iteration=n, model=m), rows))
+    run.write_json(summary=summarise(run, means, dict(iteration=n, model=m), rows, self.engine.counters))
 
-def summarise(run, means, selected, rows) -> dict:
-    "The run in one page: the selected checkpoint and its test score, the pool before and after, and what it cost."
+def summarise(run, means, selected, rows, final) -> dict:
+    "The run in one page: the selected checkpoint and its test score, the pool before and after, and what it cost; `final`: counters of the last test."
     test = lambda n: accuracy(r for r in run.iteration(n).rows('evaluations') if r['split'] == 'test')
     counters = {}
-    for n in range(run.done):
-        for purpose, c in run.iteration(n).json('counters').items():
+    for counted in [*(run.iteration(n).json('counters') for n in range(run.done)), final]:
+        for purpose, c in counted.items():
             counters[purpose] = {k: counters.get(purpose, {}).get(k, 0) + v for k, v in c.items()}
     training = run.all_rows('training')
     return dict(selected=dict(selected, validation=means[selected['iteration']][selected['model']], test=accuracy(rows)[selected['model']]),
