@@ -67,9 +67,7 @@ def cmd_reproduce(a):
 
 def cmd_report(a):
     "Draw results and report of a batch's folder again, from its records."
-    from stackelberg_nb.report import report
-    report(a.folder)                                     # says what is wrong with the folder before anything is executed
-    from stackelberg_nb.batch import results
+    from stackelberg_nb.batch import report, results
     bad = results(a.folder)
     for name, why in bad: print(f'{name} failed: {why}', file=sys.stderr)
     print(report(a.folder))

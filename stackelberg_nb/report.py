@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['STYLE', 'held', 'state', 'below', 'status', 'summary', 'text_table', 'machine', 'page', 'table', 'notebook_body',
-           'report', 'results_path']
+           'read_plan', 'report', 'results_path']
 
 # %% ../nbs/64_report.ipynb #c887209b
-import html, os, platform, re
+import html, platform, re
 from collections import Counter
 from pathlib import Path
 
@@ -120,11 +120,15 @@ def notebook_body(path) -> str:
     return re.sub(r'<table[^>]*>', '<div class="wide"><table>', text).replace('</table>', '</table></div>').replace('<th>', '<th scope="col">')
 
 # %% ../nbs/64_report.ipynb #49e0c124
+def read_plan(folder) -> dict:
+    "grid.json of a batch's folder. Raises ConfigError when there is none."
+    path = Path(folder)/'grid.json'
+    if not path.exists(): raise ConfigError(f'{folder} holds no grid.json; give the folder of a batch, as in: stackelberg report runs/quick')
+    return read_json(path)
+
 def report(folder) -> Path:
     "Write `folder`/report.html from what the folder holds. Raises ConfigError when no batch ran there."
-    folder = Path(folder)
-    if not (folder/'grid.json').exists(): raise ConfigError(f"{folder} holds no grid.json; give the folder of a batch, as in: stackelberg report runs/quick")
-    plan = read_json(folder/'grid.json')
+    folder, plan = Path(folder), read_plan(folder)
     rows = [r for r in status(folder) if r['cell'] in plan['cells']]
     parts = [f'<p class="note">{summary(rows)}.</p>', *_troubles(rows), *(_results(folder, g) for g in plan['groups']),
              '<h2>Cells</h2>', table(rows, 'Every cell of the grid: a game is one of them'), *_provenance(folder, plan)]

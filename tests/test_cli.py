@@ -84,7 +84,7 @@ def test_help_needs_no_torch():
 
 
 BAD_GRIDS = {
-    'seeds = [0': 'line',
+    'seeds = [0': 'is no TOML',
     'sedes = [0]': "did you mean 'seeds'",
     'pools = ["tinny"]': 'did you mean tiny',
     'preset = "papper"': "did you mean 'paper'",
