@@ -15,7 +15,7 @@ from filelock import FileLock, Timeout
 
 from .config import ConfigError
 from .pools import cores
-from .records import Run, read_json, read_rows, write_text
+from .records import Run, read_json, read_rows, to_json, write_text
 
 # %% ../nbs/64_report.ipynb #66e5b200
 def held(lock) -> bool:
@@ -152,7 +152,7 @@ def _results(folder, group):
 def _provenance(folder, plan):
     "Tables of what was asked for, what computed it and how long it took."
     found = [r.cell.get('versions', {}) for r in (Run(folder/c) for c in plan['cells']) if r.exists]
-    asked = [dict(setting=k, value=str(v)) for k, v in plan['grid'].items()]
+    asked = [dict(setting=k, value=v if isinstance(v, str) else to_json(v)) for k, v in plan['grid'].items() if v]
     used = [dict(library=k, versions=', '.join(sorted({v[k] for v in found if k in v}))) for k in dict.fromkeys(k for v in found for k in v)]
     times = read_rows(folder/'timings.jsonl')
     return ['<h2>Provenance</h2>', *(table(rows, caption) for rows, caption in (

@@ -4,7 +4,7 @@ from html.parser import HTMLParser
 
 import nbformat, numpy as np, pytest
 
-from stackelberg_nb import report
+from stackelberg_nb import batch, report
 from stackelberg_nb.batch import run_grid, run_notebook
 from stackelberg_nb.config import ConfigError
 from stackelberg_nb.records import write_json
@@ -82,7 +82,7 @@ class Page(HTMLParser):
         if tag in ('script', 'link', 'iframe', 'object', 'embed', 'base'): self.loads.append(tag)
         self.loads += [a[k] for k in ('src', 'srcset', 'poster', 'background') if k in a and not a[k].startswith('data:')]
         self.images += tag == 'img'; self.tables += tag == 'table'; self.heads += tag == 'thead'
-        if tag == 'img' and not a.get('alt'): self.mute.append(a)
+        if tag == 'img' and a.get('alt', '') in ('', 'No description has been provided for this image'): self.mute.append(a)
         if tag not in self.VOID: self.open.append(tag)
 
     def handle_endtag(self, tag):
@@ -182,3 +182,16 @@ def test_undeclared_name_starts_nothing(tmp_path, no_kernel):
     for go in (lambda: run_notebook(nb, dict(sed=1), tmp_path/'out.ipynb'), lambda: run_grid({'a': dict(sed=1)}, tmp_path/'grid', nb, progress=False)):
         with pytest.raises(ConfigError, match="did you mean 'seed'"): go()
     assert not (tmp_path/'grid').exists()
+
+
+def test_a_failed_cell_is_exit_code_1_and_in_the_report(tmp_path, monkeypatch, capsys):
+    "A grid of another notebook that takes the parameters of a game; no pool is built and no results are drawn."
+    nb = notebook(tmp_path/'g.ipynb', "pool = task = method = preset = out = ''\npool_seed = seed = 0\noverrides = {}", 'assert seed == 0')
+    (tmp_path/'g.toml').write_text("tasks = ['fact']\nmethods = ['sparta']\npools = ['smoke']\nseeds = [0, 1]\nnotebook = 'g.ipynb'")
+    monkeypatch.setattr(batch, 'load_pool', lambda *args, **kw: None)
+    assert batch.batch(batch.read_grid(tmp_path/'g.toml'), tmp_path/'grid', progress=False) == 1
+    said = capsys.readouterr()
+    assert said.out.splitlines()[-1] == str(tmp_path/'grid'/'report.html') and 'smoke-0/fact-sparta-1 failed: AssertionError' in said.err
+    page = (tmp_path/'grid'/'report.html').read_text(encoding='utf-8')
+    assert 'smoke-0/fact-sparta-1: failed' in page and 'no game of this group is complete' in page and '1 complete, 1 failed of 2 cells' in page
+    assert Page(page).loads == []
