@@ -54,10 +54,16 @@ def cmd_status(a):
 
 def cmd_batch(a):
     "Play a grid of games through papermill, or what is missing of it; ends with results and a report."
-    from stackelberg_nb.batch import batch, check_grid, grid
-    g = check_grid(grid(a.grid))
-    if a.list: return print('\n'.join(g.cells))
-    return batch(g, a.out, a.workers, progress=not a.quiet)
+    from stackelberg_nb.batch import batch, grid
+    g = grid(a.grid)
+    return _list(g, a.out or f'runs/{g.name}') if a.list else batch(g, a.out, a.workers, progress=not a.quiet)
+
+def _list(grid, folder):
+    "Prints what `batch` would do with every cell in `folder`."
+    from stackelberg_nb.batch import planned
+    from stackelberg_nb.report import text_table
+    rows = planned(grid, folder)
+    print(f"{text_table(rows)}{sum(r['next'] != '' for r in rows)} of {len(rows)} cells would run in {folder}")
 
 def cmd_reproduce(a):
     "The grid of a scale, as `batch` plays it."
@@ -103,7 +109,7 @@ def parser() -> argparse.ArgumentParser:
     c.add_argument('--pool-seed', type=int, default=0, help='pretraining seed')
     c = command('batch', cmd_batch)
     c.add_argument('grid', help='a TOML file, as in nbs/experiments/grids, or ' + ', '.join(SCALES))
-    c.add_argument('--list', action='store_true', help='show what would run, and run nothing')
+    c.add_argument('--list', '--dry-run', action='store_true', help='show what would run, and run nothing')
     _grid_arguments(c)
     c = command('reproduce', cmd_reproduce)
     c.add_argument('--scale', default='quick', help=', '.join(SCALES))
