@@ -7,7 +7,7 @@ import nbformat, numpy as np, pytest
 from stackelberg_nb import batch, report
 from stackelberg_nb.batch import run_grid, run_notebook
 from stackelberg_nb.config import ConfigError
-from stackelberg_nb.records import write_json
+from stackelberg_nb.records import Run, versions, write_json
 from stackelberg_nb.report import status, summary
 
 ENDS = '''import os, signal, sys
@@ -115,7 +115,22 @@ def test_resume_runs_what_is_not_complete(ran):
     assert summary(status(folder)) == '5 complete of 5 cells'
 
 
-def test_another_notebook_or_parameter_runs_again(tmp_path):
+@pytest.fixture
+def no_kernel(monkeypatch):
+    "Starting a notebook would fail the test."
+    def start(*args, **kw): raise AssertionError('a notebook was started')
+    monkeypatch.setattr(subprocess, 'run', start)
+
+
+@pytest.fixture
+def papermill(no_kernel, monkeypatch):
+    "Stands for papermill: papermill(do) calls `do(job, out)` for every notebook, whose result is the error."
+    def put(do): monkeypatch.setattr(batch, '_papermill', lambda path, job, out, cwd=None, kernel=None: do(job, out))
+    put(lambda job, out: '')
+    return put
+
+
+def test_another_notebook_or_parameter_runs_again(tmp_path, papermill):
     "An edit of the notebook's code counts, one of its outputs or text does not."
     nb, go = notebook(tmp_path/'n.ipynb', 'x = 0', 'print(x)'), lambda x: run_grid({'a': dict(x=x)}, tmp_path/'grid', nb, progress=False)[0]['ran']
     assert go(1) and not go(1) and go(2)
@@ -123,19 +138,66 @@ def test_another_notebook_or_parameter_runs_again(tmp_path):
     text.cells.append(nbformat.v4.new_markdown_cell('more')); nbformat.write(text, nb)
     assert not go(2)
     notebook(nb, 'x = 0', 'print(x + 1)')
-    assert go(2) and printed(tmp_path/'grid'/'a'/'notebook.ipynb') == '3\n'
+    assert go(2) and not go(2)
 
 
-def test_sixteen_at_once(tmp_path):
-    "Kernels that start together may race for a port."
-    nb = notebook(tmp_path/'n.ipynb', 'x = 0', 'print(x)')
-    rows = run_grid({f'c{x}': dict(x=x) for x in range(16)}, tmp_path/'grid', nb, workers=16, progress=False)
-    assert [r['error'] for r in rows] == ['']*16
-    assert [printed(tmp_path/'grid'/f'c{x}'/'notebook.ipynb') for x in range(16)] == [f'{x}\n' for x in range(16)]
+def game(folder, done=True, seed=0, **package):
+    "A game as `play` leaves it."
+    write_json(folder/'cell.json', dict(seed=seed, config=dict(T=1), versions=dict(versions(), **package)))
+    if done: write_json(folder/'summary.json', dict(selected=dict(model='m', iteration=1, test=.5)))
+    return ''
 
 
-def test_status_while_it_runs(tmp_path):
-    nb = notebook(tmp_path/'n.ipynb', 'x = 0', "import time\nfrom pathlib import Path\nwhile not Path('go').exists(): time.sleep(.05)")
+def test_only_what_the_game_depends_on_replays_it(tmp_path, papermill, monkeypatch):
+    "After an edit of a figure the page is drawn again beside its game; after one of the game, the old game is moved aside."
+    found, nb, grid = [], notebook(tmp_path/'n.ipynb', 'seed = 0', 'import stackelberg_nb.figures'), tmp_path/'grid'
+    def go():
+        found.clear()
+        return run_grid({'a': dict(seed=0)}, grid, nb, progress=False)[0]['ran']
+    def play(job, out):
+        found.append(Run(out.parent).complete)
+        return '' if found[-1] else game(out.parent)
+    papermill(play)
+    assert go() and found == [False] and not go() and found == []
+    page = batch.sources
+    monkeypatch.setattr(batch, 'sources', lambda modules: page(modules) + 'x'*('figures' in modules))
+    assert go() and found == [True] and not (grid/'.old').exists()
+    new = dict(versions(), package='another')
+    monkeypatch.setattr(batch, 'versions', lambda: new)
+    assert go() and found == [False] and len(list((grid/'.old').iterdir())) == 1
+
+
+def test_failed_page_of_a_finished_game(tmp_path, papermill):
+    "The batch, status and the next batch agree; a game that failed and was finished by hand is complete."
+    nb, grid, go = notebook(tmp_path/'n.ipynb', 'seed = 0'), tmp_path/'grid', lambda: run_grid({'a': dict(seed=0)}, tmp_path/'grid', nb, progress=False)[0]
+    state = lambda: [(r['state'], r['error']) for r in status(grid)]
+    papermill(lambda job, out: game(out.parent) or 'ValueError: no figure')
+    assert go()['state'] == 'failed' and state() == [('failed', 'ValueError: no figure')]
+    papermill(lambda job, out: '')
+    assert go()['ran'] and state() == [('complete', '')]
+    (grid/'a'/'summary.json').unlink()
+    papermill(lambda job, out: game(out.parent, done=False) or 'RuntimeError: no memory')
+    assert go()['state'] == 'failed' and state() == [('failed', 'RuntimeError: no memory')]
+    game(grid/'a')
+    assert state() == [('complete', '')]
+
+
+def test_results_go_with_their_games(tmp_path, papermill):
+    "A page of numbers does not outlive the games it was computed from."
+    games = ['a', 'b']
+    write_json(tmp_path/'grid.json', dict(name='g', notebook='n.ipynb', groups={'': ['a'], 'two': ['b']}, cells=dict(a={}, b={}), grid={}))
+    for g in games: (tmp_path/g).mkdir(); game(tmp_path/g)
+    papermill(lambda job, out: notebook(out, '1') and '')
+    assert batch.results(tmp_path) == [] and {p.name for p in tmp_path.glob('results*')} == {'results.ipynb', 'results-two.ipynb'}
+    (tmp_path/'b'/'summary.json').unlink()
+    assert batch.results(tmp_path) == [] and {p.name for p in tmp_path.glob('results*')} == {'results.ipynb'}
+    page = report.report(tmp_path).read_text(encoding='utf-8')
+    assert 'no game of this group is complete' in page and 'Results are incomplete: 1 of 1 code cells did not run' in page
+
+
+def test_status_while_it_runs(tmp_path, papermill):
+    nb, gate = notebook(tmp_path/'n.ipynb', 'x = 0'), threading.Event()
+    papermill(lambda job, out: '' if gate.wait(30) else 'the test never opened the gate')
     grid, states = tmp_path/'grid', lambda: {r['cell']: r['state'] for r in status(grid)} if (grid/'grid.json').exists() else {}
     work = threading.Thread(target=run_grid, args=({'a': dict(x=1), 'b': dict(x=2)}, grid, nb, 1, False))
     work.start()
@@ -145,7 +207,7 @@ def test_status_while_it_runs(tmp_path):
         assert states() == dict(a='running', b='waiting')
         with pytest.raises(ConfigError, match='another batch is running'): run_grid({'a': dict(x=1)}, grid, nb, progress=False)
     finally:
-        (grid/'go').touch()
+        gate.set()
         work.join()
     assert states() == dict(a='complete', b='complete')
     write_json(grid/'b'/'status.json', dict(fingerprint='', state='running', error=''))         # as a killed batch leaves it
@@ -153,28 +215,23 @@ def test_status_while_it_runs(tmp_path):
 
 
 VALUES = [None, True, False, 0, -3, 2**70, 1e-06, 1e300, -0.5, np.int64(3), np.float32(.25), np.float64(.1), np.bool_(True), '', 'C:\\new\\table\\x41',
-          'it\'s "quoted"', 'two\nlines\r\n\ttab', '"""', '\\', '{x} %s $x `y`', 'é 漢 🙂 \x00\x1b', [], [1, [2, [None]]], {}, {'a"\n': {'b': [1e-5]}}, '1e-06', 'null', 'True']
-REFUSED = [float('nan'), float('inf'), np.float64('-inf'), (1, 2), {1, 2}, b'x', object(), {1: 2}, [float('nan')], {'a': (1,)}, np.arange(2), 1j]
+          'it\'s "quoted"', 'two\nlines\r\n\ttab', '"""', '\\', '{x} %s $x `y`', 'é 漢 🙂 \x00\x1b', [], [1, [2, [None]]], {}, {'a"\n': {'b': [1e-5]}}, '1e-06', 'null', 'True', -0.0]
+REFUSED = [float('nan'), float('inf'), np.float64('-inf'), (1, 2), {1, 2}, b'x', object(), {1: 2}, [float('nan')], {'a': (1,)}, np.arange(2), 1j, '\ud83d', {'\ud83d': 1}]
 
 
-def test_values_arrive_unchanged(tmp_path):
-    "Through a real run, in a folder whose name papermill would take for a format."
+def test_sixteen_at_once_and_values_arrive_unchanged(tmp_path):
+    "Kernels that start together may race for a port. The folder's name is one that papermill would take for a format."
     d = tmp_path/"a {b} 'c'"; d.mkdir()
-    nb = notebook(d/'n.ipynb', 'x = 0', "print(ascii(x))")
-    assert run_notebook(nb, dict(x=VALUES), d/'out.ipynb', cwd=d) == ''
-    came, left = eval(printed(d/'out.ipynb')), [v.item() if isinstance(v, np.generic) else v for v in VALUES]
-    assert came == left and [type(v) for v in came] == [type(v) for v in left]
+    nb = notebook(d/'n.ipynb', 'x = y = 0', 'print(ascii((x, y)))')
+    rows = run_grid({f'c{y}': dict(x=VALUES, y=y) for y in range(16)}, d/'grid', nb, workers=16, progress=False)
+    assert [r['error'] for r in rows] == ['']*16
+    left = [v.item() if isinstance(v, np.generic) else v for v in VALUES]
+    for y in range(16): assert printed(d/'grid'/f'c{y}'/'notebook.ipynb') == ascii((left, y)) + '\n'
 
 
-@pytest.mark.parametrize('value', REFUSED, ids=repr)
+@pytest.mark.parametrize('value', REFUSED, ids=ascii)
 def test_values_refused(tmp_path, no_kernel, value):
     with pytest.raises(ConfigError, match='parameter x'): run_notebook(notebook(tmp_path/'n.ipynb', 'x = 0'), dict(x=value), tmp_path/'out.ipynb')
-
-
-@pytest.fixture
-def no_kernel(monkeypatch):
-    def start(*args, **kw): raise AssertionError('a notebook was started')
-    monkeypatch.setattr(subprocess, 'run', start)
 
 
 def test_undeclared_name_starts_nothing(tmp_path, no_kernel):

@@ -86,7 +86,7 @@ def test_help_needs_no_torch():
 BAD_GRIDS = {
     'seeds = [0': 'is no TOML',
     'sedes = [0]': "did you mean 'seeds'",
-    'pools = ["tinny"]': 'did you mean tiny',
+    'pools = ["tinny"]': "did you mean 'tiny'",
     'preset = "papper"': "did you mean 'paper'",
     'seeds = []': 'seeds = []: must be a list, not empty',
     'seeds = [0, 0]': '0 stands twice',
@@ -94,9 +94,13 @@ BAD_GRIDS = {
     'notebook = "plya.ipynb"': 'not found',
     '[overrides]\ngama = 1': "did you mean 'gamma'",
     '[overrides]\nD = 0': 'D = 0',
+    '[overrides]\npreset = "authors"': 'preset is no field of Config',
+    '[overrides]\ngamma = nan': 'gamma = nan',
+    'overrides = 3': 'must be a table',
     '[overrides]\ntrainer = "grpo"': 'fixed by the method sparta',
     '[[vary]]\ngamma = 0.1': 'each with a name',
     '[[vary]]\nname = "a"\n[[vary]]\nname = "a"': 'two cells are called',
+    '[[vary]]\nname = "a"\nmethod = "sparta"': 'method is no field of Config',
     '[[vary]]\nname = "a"\nstrategy = "nearest"': "strategy = 'nearest'",
 }
 
@@ -118,8 +122,11 @@ def test_missing_grid_and_bad_workers(capsys, tmp_path):
 
 def test_list_plays_nothing(capsys, tmp_path):
     (tmp_path/'g.toml').write_text('tasks = ["sort"]\nmethods = ["sparta"]\nseeds = [3, 4]\n[[vary]]\nname = "near"\nstrategy = "lowest_diff"')
-    assert main(['batch', str(tmp_path/'g.toml'), '--list']) == 0
-    assert capsys.readouterr().out.split() == ['tiny-0/sort-sparta-3-near', 'tiny-0/sort-sparta-4-near']
+    for flag in ('--list', '--dry-run'):
+        assert main(['batch', str(tmp_path/'g.toml'), flag, '--out', str(tmp_path/'runs')]) == 0
+        head, *rows, last = capsys.readouterr().out.splitlines()
+        assert [r.split() for r in rows] == [[f'tiny-0/sort-sparta-{s}-near', 'waiting', 'begin'] for s in (3, 4)]
+        assert head.split() == ['cell', 'state', 'next'] and last == f"2 of 2 cells would run in {tmp_path/'runs'}"
     assert [p.name for p in tmp_path.iterdir()] == ['g.toml']
 
 
@@ -129,9 +136,11 @@ def test_every_example_grid(capsys):
     for g in grids: assert main(['batch', str(g), '--list']) == 0 and capsys.readouterr().out.strip(), g
 
 
-def test_status_needs_no_torch(tmp_path):
-    code = f"import sys; from stackelberg_nb.cli import main; main(['status', {str(tmp_path)!r}]); sys.exit('torch' in sys.modules)"
-    assert not subprocess.run([sys.executable, '-c', code], capture_output=True).returncode
+def test_status_and_list_need_no_torch(tmp_path):
+    code = f"import sys; from stackelberg_nb.cli import main; main(['status', {str(tmp_path)!r}]); main(['batch', 'smoke', '--list']); sys.exit('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
+    assert not done.returncode, done.stderr
+    assert '2 of 2 cells would run' in done.stdout
 
 
 def test_report_of_no_grid(capsys, tmp_path):
