@@ -190,7 +190,8 @@ def _papermill(path, parameters, out, cwd=None, kernel='python3'):
         done = subprocess.run([sys.executable, '-c', PAPERMILL], input=json.dumps(values), capture_output=True, text=True)
         if 'before replying to kernel_info' not in done.stderr: break      # many kernels at once may race for a port: once more
     if not done.returncode: return unrun(out)
-    said = [l for l in done.stderr.splitlines() if l.strip()] or [f'papermill ended with status {done.returncode}']
+    plainly = re.sub(r'\x1b\[[\d;]*m', '', done.stderr)                      # the kernel colours its errors
+    said = [l.strip() for l in plainly.splitlines() if l.strip()] or [f'papermill ended with status {done.returncode}']
     return 'incomplete: interrupted' if said[-1].startswith('KeyboardInterrupt') else said[-1]
 
 # JSON by standard input: papermill's own parameter files are YAML, in which 1e-06 is a string. Without the blocked module, a grammar

@@ -1,5 +1,5 @@
 "A batch of throw-away notebooks: what fails, dies or leaves early is told apart, kept, and run again; parameters arrive as they left."
-import json, os, subprocess, threading, time
+import json, os, signal, subprocess, sys, threading, time
 from html.parser import HTMLParser
 
 import nbformat, numpy as np, pytest
@@ -54,7 +54,7 @@ def test_states(ran):
     folder, _, cells, rows = ran
     assert [r['cell'] for r in rows] == [*cells] and {c['how']: r['state'] for c, r in zip(cells.values(), rows)} == HOW
     error = {r['cell']: r['error'] for r in rows}
-    assert 'division by zero' in error['fails'] and 'died' in error['killed'] and error['fine'] == ''
+    assert error['fails'] == 'ZeroDivisionError: division by zero' and 'died' in error['killed'] and error['fine'] == ''
     assert 'code cells did not run' in error['exits'] and 'before the game did' in error['half-a-game']
     seen = status(folder)
     assert {r['cell']: (r['state'], r['error']) for r in seen} == {r['cell']: (r['state'], r['error']) for r in rows}
@@ -214,6 +214,22 @@ def test_status_while_it_runs(tmp_path, papermill):
     assert states() == dict(a='complete', b='incomplete')
 
 
+def test_interrupted(tmp_path):
+    "Ctrl-C ends the kernel too, starts nothing more and leaves what the next batch goes on with."
+    nb = notebook(tmp_path/'n.ipynb', 'x = 0', "import os, time\nfrom pathlib import Path\nPath('.pid').write_text(str(os.getpid()))\nos.rename('.pid', 'pid')\ntime.sleep(60)")
+    go = "import sys\nfrom stackelberg_nb.batch import run_grid\nrun_grid({'a': dict(x=1), 'b': dict(x=2)}, sys.argv[1], sys.argv[2], workers=1, progress=False)"
+    grid, began = tmp_path/'grid', time.time()
+    work = subprocess.Popen([sys.executable, '-c', go, grid, nb], start_new_session=True, stderr=subprocess.PIPE, text=True)
+    while not (grid/'pid').exists() and work.poll() is None and time.time() < began + 40: time.sleep(.05)
+    kernel = int((grid/'pid').read_text())
+    os.killpg(work.pid, signal.SIGINT)
+    said = work.communicate(timeout=40)[1]
+    assert work.returncode and said.rstrip().endswith('KeyboardInterrupt') and time.time() < began + 55
+    assert [(r['state'], r['error']) for r in status(grid)] == [('incomplete', 'incomplete: interrupted'), ('waiting', '')]
+    with pytest.raises(ProcessLookupError): os.kill(kernel, 0)
+    assert strict(grid/'a'/'notebook.ipynb')['cells']
+
+
 VALUES = [None, True, False, 0, -3, 2**70, 1e-06, 1e300, -0.5, np.int64(3), np.float32(.25), np.float64(.1), np.bool_(True), '', 'C:\\new\\table\\x41',
           'it\'s "quoted"', 'two\nlines\r\n\ttab', '"""', '\\', '{x} %s $x `y`', 'é 漢 🙂 \x00\x1b', [], [1, [2, [None]]], {}, {'a"\n': {'b': [1e-5]}}, '1e-06', 'null', 'True', -0.0]
 REFUSED = [float('nan'), float('inf'), np.float64('-inf'), (1, 2), {1, 2}, b'x', object(), {1: 2}, [float('nan')], {'a': (1,)}, np.arange(2), 1j, '\ud83d', {'\ud83d': 1}]
@@ -241,9 +257,10 @@ def test_undeclared_name_starts_nothing(tmp_path, no_kernel):
     assert not (tmp_path/'grid').exists()
 
 
-def test_a_failed_cell_is_exit_code_1_and_in_the_report(tmp_path, monkeypatch, capsys):
+def test_a_failed_cell_is_exit_code_1_and_in_the_report(tmp_path, papermill, monkeypatch, capsys):
     "A grid of another notebook that takes the parameters of a game; no pool is built and no results are drawn."
-    nb = notebook(tmp_path/'g.ipynb', "pool = task = method = preset = out = ''\npool_seed = seed = 0\noverrides = {}", 'assert seed == 0')
+    nb = notebook(tmp_path/'g.ipynb', "pool = task = method = preset = out = ''\npool_seed = seed = 0\noverrides = {}")
+    papermill(lambda job, out: 'AssertionError' if job['seed'] else '')
     (tmp_path/'g.toml').write_text("tasks = ['fact']\nmethods = ['sparta']\npools = ['smoke']\nseeds = [0, 1]\nnotebook = 'g.ipynb'")
     monkeypatch.setattr(batch, 'load_pool', lambda *args, **kw: None)
     assert batch.batch(batch.read_grid(tmp_path/'g.toml'), tmp_path/'grid', progress=False) == 1
