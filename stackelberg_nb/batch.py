@@ -276,7 +276,7 @@ def _run_cell(name, job, print_, root, notebook, here):
         if not error and Run(at).exists and not Run(at).complete: error = 'incomplete: the notebook ended before the game did'
         now = 'complete' if not error else 'incomplete' if error.startswith('incomplete') else 'failed'
         says(now, error)
-    except OSError as e: now, error = 'failed', f'{type(e).__name__}: {e}'
+    except (OSError, ValueError) as e: now, error = 'failed', f'{type(e).__name__}: {e}'      # a full disk, a record that is no JSON
     return dict(cell=name, state=now, error=error, ran=True, seconds=round(time.time() - start, 1))
 
 def _in_threads(one, names, workers, progress):

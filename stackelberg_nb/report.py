@@ -92,7 +92,7 @@ h1, h2, h3 { line-height: 1.2 } h2 { margin-top: 2.5rem; border-bottom: 1px soli
 th, td { padding: .3rem .7rem; text-align: left; border-bottom: 1px solid var(--line) } thead th { border-bottom: 2px solid var(--soft) }
 tbody tr:nth-child(even) { background: var(--band) } img { max-width: 100%; height: auto; background: #fff; border-radius: 4px }
 pre { overflow-x: auto; background: var(--band); padding: .6rem } .note { color: var(--soft) } .failed { color: var(--bad) }
-@media print { body { max-width: none; padding: 0; font-size: 10pt } h2, h3 { break-after: avoid } img, tr { break-inside: avoid } a { color: inherit } }
+@media print { body { max-width: none; padding: 0; font-size: 10pt } .wide { overflow: visible } h2, h3 { break-after: avoid } img, tr { break-inside: avoid } a { color: inherit } }
 '''
 
 def page(title, body) -> str:

@@ -182,6 +182,15 @@ def test_failed_page_of_a_finished_game(tmp_path, papermill):
     assert state() == [('complete', '')]
 
 
+def test_a_broken_record_stops_nothing_else(tmp_path, papermill):
+    nb, cells = notebook(tmp_path/'n.ipynb', 'seed = 0'), dict(a=dict(seed=0), b=dict(seed=1))
+    run_grid(cells, tmp_path/'grid', nb, progress=False)
+    (tmp_path/'grid'/'a'/'cell.json').write_text('{')
+    (tmp_path/'grid'/'b'/'status.json').unlink()
+    rows = run_grid(cells, tmp_path/'grid', nb, workers=1, progress=False)
+    assert [r['state'] for r in rows] == ['failed', 'complete'] and rows[0]['error'].startswith('JSONDecodeError') and rows[1]['ran']
+
+
 def test_results_go_with_their_games(tmp_path, papermill):
     "A page of numbers does not outlive the games it was computed from."
     games = ['a', 'b']
