@@ -86,7 +86,7 @@ def test_help_needs_no_torch():
 BAD_GRIDS = {
     'seeds = [0': 'is no TOML',
     'sedes = [0]': "did you mean 'seeds'",
-    'pools = ["tinny"]': 'did you mean tiny',
+    'pools = ["tinny"]': "did you mean 'tiny'",
     'preset = "papper"': "did you mean 'paper'",
     'seeds = []': 'seeds = []: must be a list, not empty',
     'seeds = [0, 0]': '0 stands twice',
