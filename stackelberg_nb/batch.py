@@ -275,7 +275,7 @@ def _run_cell(name, job, print_, root, notebook, here):
         error = _papermill(notebook, job, at/'notebook.ipynb', cwd=root)
         if not error and Run(at).exists and not Run(at).complete: error = 'incomplete: the notebook ended before the game did'
         now = 'complete' if not error else 'incomplete' if error.startswith('incomplete') else 'failed'
-        says(now, error)
+        says(now, error := error.removeprefix('incomplete: '))
     except (OSError, ValueError) as e: now, error = 'failed', f'{type(e).__name__}: {e}'      # a full disk, a record that is no JSON
     return dict(cell=name, state=now, error=error, ran=True, seconds=round(time.time() - start, 1))
 
@@ -318,7 +318,9 @@ def batch(grid,          # a `Grid`
     bad = results(folder)
     append_rows(folder/'timings.jsonl', [dict(pool=round(built - start, 1), games=round(played - built, 1), results=round(time.time() - played, 1),
                                               played=sum(r['ran'] for r in rows), workers=workers, **machine())])
-    for name, why in [(r['cell'], r['error']) for r in rows if r['error']] + bad: print(f'{name} failed: {why}', file=sys.stderr)
+    for r in rows:
+        if r['error']: print(f"{r['cell']} {r['state']}: {r['error']}", file=sys.stderr)
+    for name, why in bad: print(f'{name} failed: {why}', file=sys.stderr)
     print(f"{summary(rows)}, {sum(r['ran'] for r in rows)} run now: pool {built - start:.0f} s, games {played - built:.0f} s, "
           f"results {time.time() - played:.0f} s\n{report(folder)}")
     return int(bool(bad) or any(r['error'] for r in rows))

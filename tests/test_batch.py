@@ -97,7 +97,7 @@ def test_report_is_one_file(ran, monkeypatch):
     page = Page(text)
     assert page.loads == [] and page.mute == [] and page.images == 1 and page.tables == page.heads >= 1
     assert not any(s in text for s in ('url(', '@import', '1/0')) and 'prefers-color-scheme: dark' in text and '@media print' in text
-    assert all(s in text for s in ('ZeroDivisionError', 'half-a-game: incomplete', '1 complete, 2 incomplete, 2 failed of 5 cells'))
+    assert all(s in text for s in ('ZeroDivisionError', 'half-a-game: incomplete: the notebook ended before the game did', '1 complete, 2 incomplete, 2 failed of 5 cells'))
     def full(*args): raise OSError(28, 'No space left on device')
     monkeypatch.setattr(os, 'replace', full)
     with pytest.raises(OSError): report.report(folder)
@@ -234,7 +234,7 @@ def test_interrupted(tmp_path):
     os.killpg(work.pid, signal.SIGINT)
     said = work.communicate(timeout=40)[1]
     assert work.returncode and said.rstrip().endswith('KeyboardInterrupt') and time.time() < began + 55
-    assert [(r['state'], r['error']) for r in status(grid)] == [('incomplete', 'incomplete: interrupted'), ('waiting', '')]
+    assert [(r['state'], r['error']) for r in status(grid)] == [('incomplete', 'interrupted'), ('waiting', '')]
     with pytest.raises(ProcessLookupError): os.kill(kernel, 0)
     assert strict(grid/'a'/'notebook.ipynb')['cells']
 
