@@ -6,7 +6,8 @@
 __all__ = ['STYLE', 'COLOUR', 'COLUMN', 'HIGH', 'LOW', 'UNIFORM', 'MARKERS', 'finished', 'png', 'save', 'show', 'of_models',
            'hues', 'model_lines', 'legend_below', 'slanted', 'long_rows', 'pool_means', 'learning_curve',
            'scores_at_best', 'figure_2', 'reputation_paths', 'figure_3', 'opponents', 'figure_4', 'weight_paths',
-           'rewards', 'null_of', 'figure_5', 'win_table', 'figure_6', 'answer_shapes', 'figure_9', 'gain_figure']
+           'rewards', 'null_of', 'most_changed', 'draw_changes', 'draw_extremes', 'figure_5', 'win_table', 'figure_6',
+           'answer_shapes', 'figure_9', 'gain_figure']
 
 # %% ../nbs/62_figures.ipynb #73628396
 from dataclasses import replace
@@ -211,35 +212,45 @@ def null_of(runs, top) -> np.ndarray:
     if (config.leader, config.leader_scope) == ('exp3', 'one'):
         return null_band(rewards(runs), replace(config, T=runs[0].done - 1), weight_paths(runs[0]).shape[1], top=top)
 
-def figure_5(runs, title='', shown=32, top=5):
+def most_changed(path, shown=32) -> np.ndarray:
+    "(iterations + 1, shown) columns of `path` whose last value is farthest from 1, the highest first."
+    far = np.argsort(-abs(path[-1] - 1), kind='stable')[:shown]
+    return path[:, far[np.argsort(-path[-1, far], kind='stable')]]
+
+def draw_changes(ax, path):
+    "Heat map of `path` - 1, iterations across; the scale is symmetric and lies above."
+    change = most_changed(path).T - 1
+    far = max(.05, abs(change).max())
+    sns.heatmap(change, cmap='PuOr_r', center=0, vmin=-far, vmax=far, ax=ax, yticklabels=False, cbar=False)
+    ax.figure.colorbar(ax.collections[0], ax=ax, location='top', label='$w K - 1$', aspect=15)
+    ax.set(xlabel='iteration', ylabel=f'instructions, {len(change)} of {path.shape[1]}')
+
+def draw_extremes(ax, ends, bands, top):
+    "Lines of `ends` (runs, highest and lowest, iterations + 1) over their `bands`; an axis step is a doubling."
+    x = np.arange(ends.shape[-1])
+    for e, hue, name in ((0, HIGH, f'{top} highest'), (1, LOW, f'{top} lowest')):
+        if bands is not None: ax.fill_between(x, bands[e, 0], bands[e, 2], color=hue, alpha=.2, lw=0, label=f'{name} by chance')
+        if len(ends) > 1: ax.plot(x, ends[:, e].T, color=hue, lw=.6, alpha=.7)
+        ax.plot(x, ends[:, e].mean(0), color=hue, lw=2, label=name)
+    ax.axhline(1, **UNIFORM, label='uniform')
+    ax.set_yscale('log', base=2); ax.yaxis.set_major_formatter('{x:g}'); ax.xaxis.get_major_locator().set_params(integer=True)
+    low, high = ax.get_ylim(); ax.set(xlabel='iteration', ylabel='$w K$', ylim=(min(low, .5), max(high, 2)))
+
+def figure_5(runs, title='', top=5):
     "Heat map of the most changed instructions' weights (the first run) and the extremes of every run with their null bands."
     of_models(runs)
-    paths, probs = ([weight_paths(r, of) for r in runs] for of in ('weights', 'probs'))
-    K, x, bands = paths[0].shape[1], np.arange(len(paths[0])), null_of(runs, top)
-    ends, drawn = (np.array([top_bottom(p/K, top) for p in of]) for of in (paths, probs))
-    change = np.argsort(-abs(paths[0][-1] - 1), kind='stable')[:shown]
-    order = change[np.argsort(-paths[0][-1][change], kind='stable')]
+    paths, bands = [weight_paths(r) for r in runs], null_of(runs, top)
+    ends, drawn = (np.array([top_bottom(p/p.shape[1], top) for p in of]) for of in (paths, [weight_paths(r, 'probs') for r in runs]))
     with plt.rc_context(STYLE):
         fig, (left, right) = plt.subplots(1, 2, figsize=(COLUMN, 2.9))
-        far = max(.05, abs(paths[0][:, order] - 1).max())
-        sns.heatmap(paths[0][:, order].T - 1, cmap='PuOr_r', center=0, vmin=-far, vmax=far, ax=left, yticklabels=False, cbar=False)
-        fig.colorbar(left.collections[0], ax=left, location='top', label='$w K - 1$', aspect=15)
-        left.set(xlabel='iteration', ylabel=f'instructions, {len(order)} of {K}')
-        for e, hue, name in ((0, HIGH, f'{top} highest'), (1, LOW, f'{top} lowest')):
-            if bands is not None: right.fill_between(x, bands[e, 0], bands[e, 2], color=hue, alpha=.2, lw=0, label=f'{name} by chance')
-            if len(ends) > 1: right.plot(x, ends[:, e].T, color=hue, lw=.6, alpha=.7)
-            right.plot(x, ends[:, e].mean(0), color=hue, lw=2, label=name)
-        right.axhline(1, **UNIFORM, label='uniform')
-        right.set_yscale('log', base=2); right.yaxis.set_major_formatter('{x:g}')
-        right.set(xlabel='iteration', ylabel='$w K$'); right.xaxis.get_major_locator().set_params(integer=True)
-        low, high = right.get_ylim(); right.set_ylim(min(low, .5), max(high, 2))
+        draw_changes(left, paths[0]); draw_extremes(right, ends, bands, top)
         fig.suptitle(title, fontsize=8); legend_below(fig, right, 2)
     chance = lambda e: f' (by chance {bands[e, 0, -1]:.2f} to {bands[e, 2, -1]:.2f})' if bands is not None else ''
     say = lambda e: ', '.join(f'{v:.2f}' for v in ends[:, e, -1]) + chance(e)
-    alt = (f'Leader weights over {len(x) - 1} iterations, uniform = 1. At the end of each run, of {K} instructions, '
+    alt = (f'Leader weights over {ends.shape[-1] - 1} iterations, uniform = 1. At the end of each run, of {paths[0].shape[1]} instructions, '
            f'the {top} highest: {say(0)}; the {top} lowest: {say(1)}.')
     numbers = dict(weight=ends.mean(0), probability=drawn.mean(0), **({} if bands is None else dict(chance_low=bands[:, 0], chance_high=bands[:, 2])))
-    return finished(fig, alt, long_rows(list(numbers), list(numbers.values()), dict(group=['highest', 'lowest'], iteration=x.tolist())), runs)
+    return finished(fig, alt, long_rows(list(numbers), list(numbers.values()), dict(group=['highest', 'lowest'], iteration=range(ends.shape[-1]))), runs)
 
 # %% ../nbs/62_figures.ipynb #a5111164
 def win_table(runs) -> tuple:
@@ -308,4 +319,4 @@ def gain_figure(rows, runs):
             ax.set(title=t, yticks=range(len(methods)), yticklabels=[LABEL[m] for m in methods], ylim=(-.5, len(methods) - .5))
         fig.supxlabel("gain of the pool's mean test score, 95% interval", fontsize=8)
     said = '; '.join(f"{r['task']}, {LABEL[r['method']]}: {r['gain']}" for r in rows)
-    return finished(fig, f"Gain of the pool's mean test score with 95% intervals. {said}.", [{k: r[k] for k in ('method', 'task', 'gain', 'seeds')} for r in rows], runs)
+    return finished(fig, f"Gain of the pool's mean test score with 95% intervals. {said}.", rows, runs)
