@@ -15,7 +15,7 @@ export MALLOC_MMAP_THRESHOLD_ ?= 4294967296
 export MALLOC_TRIM_THRESHOLD_ ?= 4294967296
 export PATH := $(BIN):$(PATH)
 
-.PHONY: help reproduce test check lab clean
+.PHONY: help reproduce batch test check lab clean
 help:            ## what there is
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
@@ -28,6 +28,10 @@ $(VENV)/.installed: constraints.txt settings.ini setup.py
 
 reproduce: $(VENV)/.installed  ## the tiny pool, its games, the first results (SCALE=smoke|quick|full)
 	stackelberg reproduce --scale $(SCALE)
+
+batch: $(VENV)/.installed      ## a grid of games (GRID=nbs/experiments/grids/smoke.toml)
+	@test -n "$(GRID)" || { echo 'make batch GRID=FILE: give a grid, as in nbs/experiments/grids' >&2; exit 2; }
+	stackelberg batch $(GRID)
 
 test: $(VENV)/.installed       ## every notebook, then pytest
 	nbdev_test --n_workers 2 --timing

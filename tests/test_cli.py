@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from stackelberg_nb import engine, game
+from stackelberg_nb import batch, game
 from stackelberg_nb.cli import main
 from stackelberg_nb.pools import Member, Pool
 
@@ -31,6 +31,7 @@ def no_model(monkeypatch):
     def load(*args, **kw): raise AssertionError('a model was loaded')
     monkeypatch.setattr(game, 'Engine', load)
     monkeypatch.setattr(game, 'load_pool', load)
+    monkeypatch.setattr(batch, 'load_pool', load)
 
 
 def refused(capsys, *argv):
@@ -80,6 +81,61 @@ def test_help_needs_no_torch():
     code = "import sys; from stackelberg_nb.cli import main\ntry: main(['play', '--help'])\nfinally: assert 'torch' not in sys.modules"
     done = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True)
     assert '--method' in done.stdout and 'Assertion' not in done.stderr
+
+
+BAD_GRIDS = {
+    'seeds = [0': 'is no TOML',
+    'sedes = [0]': "did you mean 'seeds'",
+    'pools = ["tinny"]': 'did you mean tiny',
+    'preset = "papper"': "did you mean 'paper'",
+    'seeds = []': 'seeds = []: must be a list, not empty',
+    'seeds = [0, 0]': '0 stands twice',
+    'pool_seeds = ["0"]': 'whole numbers',
+    'notebook = "plya.ipynb"': 'not found',
+    '[overrides]\ngama = 1': "did you mean 'gamma'",
+    '[overrides]\nD = 0': 'D = 0',
+    '[overrides]\ntrainer = "grpo"': 'fixed by the method sparta',
+    '[[vary]]\ngamma = 0.1': 'each with a name',
+    '[[vary]]\nname = "a"\n[[vary]]\nname = "a"': 'two cells are called',
+    '[[vary]]\nname = "a"\nstrategy = "nearest"': "strategy = 'nearest'",
+}
+
+
+@pytest.mark.parametrize('text', BAD_GRIDS)
+def test_bad_grid(capsys, tmp_path, text):
+    "One line that names file and value; no folder, no model."
+    file = tmp_path/'g.toml'
+    file.write_text('tasks = ["sort"]\nmethods = ["sparta"]\n' + text)
+    err = refused(capsys, 'batch', str(file), '--out', str(tmp_path/'runs'))
+    assert str(file) in err and BAD_GRIDS[text] in err and not (tmp_path/'runs').exists()
+
+
+def test_missing_grid_and_bad_workers(capsys, tmp_path):
+    assert 'none.toml' in refused(capsys, 'batch', str(tmp_path/'none.toml'))
+    assert 'workers = 0' in refused(capsys, 'batch', 'smoke', '--workers', '0', '--out', str(tmp_path/'runs'))
+    assert "did you mean 'quick'" in refused(capsys, 'reproduce', '--scale', 'quik')
+
+
+def test_list_plays_nothing(capsys, tmp_path):
+    (tmp_path/'g.toml').write_text('tasks = ["sort"]\nmethods = ["sparta"]\nseeds = [3, 4]\n[[vary]]\nname = "near"\nstrategy = "lowest_diff"')
+    assert main(['batch', str(tmp_path/'g.toml'), '--list']) == 0
+    assert capsys.readouterr().out.split() == ['tiny-0/sort-sparta-3-near', 'tiny-0/sort-sparta-4-near']
+    assert [p.name for p in tmp_path.iterdir()] == ['g.toml']
+
+
+def test_every_example_grid(capsys):
+    grids = sorted((Path(__file__).parent.parent/'nbs'/'experiments'/'grids').glob('*.toml'))
+    assert {'smoke', 'tiny', 'tiny_adversary'} <= {g.stem for g in grids}
+    for g in grids: assert main(['batch', str(g), '--list']) == 0 and capsys.readouterr().out.strip(), g
+
+
+def test_status_needs_no_torch(tmp_path):
+    code = f"import sys; from stackelberg_nb.cli import main; main(['status', {str(tmp_path)!r}]); sys.exit('torch' in sys.modules)"
+    assert not subprocess.run([sys.executable, '-c', code], capture_output=True).returncode
+
+
+def test_report_of_no_grid(capsys, tmp_path):
+    assert 'no grid.json' in refused(capsys, 'report', str(tmp_path))
 
 
 def test_status_of_nothing(capsys, tmp_path):
