@@ -20,6 +20,7 @@ setup(
     license={'apache2': 'Apache-2.0'}[cfg['license']],
     keywords=cfg['keywords'].split(),
     packages=find_packages(include=[cfg['lib_path'], cfg['lib_path'] + '.*']),
+    package_data={cfg['lib_path']: ['data/*.csv']},   # the paper's tables
     python_requires='>=' + cfg['min_python'],
     install_requires=cfg['requirements'].split(),
     extras_require={'dev': cfg['dev_requirements'].split()},

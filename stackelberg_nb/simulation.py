@@ -123,7 +123,7 @@ def top_bottom(
 
 # %% ../nbs/05_simulation.ipynb #41c4096e
 def null_band(
-    reward,       # constant reward of every duel, or (T,) one for each iteration
+    reward,       # of every duel; or T of them, one for each iteration; or T arrays, to draw from with replacement
     config,       # a `Config`: T, D, K, gamma, eta, first_iteration
     K=None,       # number of instructions, if it is not config.K
     n=200,        # leaders played
@@ -131,13 +131,13 @@ def null_band(
     of='weights', # or 'probs'
     seed=0
 ):                # (2, 3, T+1) of the top and the bottom group: 2.5%, mean, 97.5%
-    "Band of Figure 5's two curves for a leader that is paid the same for every instruction."
-    curves, reward = [], np.broadcast_to(reward, config.T)
+    "Band of Figure 5's two curves for a leader that is paid without regard to the instruction; one leader stays inside, not a mean of several."
+    curves, pots = [], [np.atleast_1d(p) for p in (reward if np.iterable(reward) else [reward]*config.T)]
     for s in range(n):
-        leader, r = Exp3Leader(K or config.K, config.gamma, config.eta), rng('null', seed, s)
+        leader, r, pay = Exp3Leader(K or config.K, config.gamma, config.eta), rng('null', seed, s), rng('null reward', seed, s)
         path = [getattr(leader, of)]
         for t in range(config.T):
-            leader.update(draw_instructions(leader, t, config, r), np.full(config.D, reward[t]))
+            leader.update(draw_instructions(leader, t, config, r), pay.choice(pots[t], config.D))
             path.append(getattr(leader, of))
         curves.append(top_bottom(np.array(path), top))
     lo, hi = np.quantile(curves, [.025, .975], axis=0)

@@ -61,6 +61,15 @@ def test_exported(tmp_path):
     assert [n for n in made if made[n] != kept[n]] == [], 'run: nbdev_export'
 
 
+def test_the_papers_tables_are_installed(tmp_path):
+    "An editable install would hide a data file that setup.py forgets."
+    for f in ('settings.ini', 'setup.py', 'README.md'): shutil.copy(ROOT/f, tmp_path)
+    shutil.copytree(ROOT/'stackelberg_nb', tmp_path/'stackelberg_nb')
+    subprocess.run([sys.executable, 'setup.py', '-q', 'build_py', '--build-lib', 'built'], cwd=tmp_path, check=True)
+    made, kept = ({p.name: p.read_bytes() for p in (root/'stackelberg_nb'/'data').iterdir()} for root in (tmp_path/'built', ROOT))
+    assert 'table1.csv' in kept and made == kept
+
+
 @by_name('module', [p.stem.partition('_')[2] for p in ROOMS])
 def test_imports_alone(module):
     "Every module imports in a fresh process; the rooms below 10 without torch."
