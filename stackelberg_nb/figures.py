@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['STYLE', 'COLOUR', 'COLUMN', 'HIGH', 'LOW', 'UNIFORM', 'MARKERS', 'finished', 'png', 'save', 'show', 'of_models',
            'hues', 'model_lines', 'legend_below', 'slanted', 'long_rows', 'pool_means', 'learning_curve',
-           'scores_at_best', 'figure_2', 'reputation_paths', 'figure_3', 'opponents', 'figure_4', 'weight_paths',
-           'rewards', 'null_of', 'most_changed', 'draw_changes', 'draw_extremes', 'figure_5', 'win_table', 'figure_6',
-           'answer_shapes', 'figure_9', 'gain_figure']
+           'scores_at_best', 'figure_2', 'reputation_paths', 'figure_3', 'opponents', 'share_band', 'figure_4',
+           'weight_paths', 'rewards', 'null_of', 'most_changed', 'draw_changes', 'draw_extremes', 'figure_5',
+           'heat_rows', 'win_table', 'figure_6', 'answer_shapes', 'figure_9', 'gain_figure']
 
 # %% ../nbs/62_figures.ipynb #73628396
 from dataclasses import replace
@@ -18,8 +18,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 import seaborn as sns
 
-from .config import METHODS, Config
-from .simulation import null_band, opponent_band, top_bottom
+from .config import METHODS, Config, ConfigError
+from .simulation import binomial_band, null_band, top_bottom
 from .tables import LABEL, provenance, tasks_of, to_csv
 
 # %% ../nbs/62_figures.ipynb #38919de8
@@ -33,7 +33,7 @@ UNIFORM = dict(color='k', ls='--', lw=.8)
 
 def finished(fig,  # the figure
              alt,  # what it shows, in words and numbers
-             rows, # the numbers it shows: dicts with the same keys
+             rows, # the numbers it shows, as dicts
              runs  # the runs it is drawn from
             ):
     "`fig` with its description `fig.alt`, its numbers `fig.rows` and their provenance `fig.note`, forgotten by pyplot: it is shown once."
@@ -67,9 +67,9 @@ def show(fig,      # from `finished`
 
 # %% ../nbs/62_figures.ipynb #48485bd7
 def of_models(runs) -> list:
-    "The ids that `runs` have in common. Raises ValueError for runs of different pools or lengths, and for none."
+    "The ids that `runs` have in common. Raises ConfigError for runs of different pools or lengths, and for none."
     kinds = {(tuple(r.cell['models']), r.done) for r in runs}
-    if len(kinds) != 1: raise ValueError(f'{len(runs)} runs with {len(kinds)} kinds of (models, iterations): a figure needs runs of one kind')
+    if len(kinds) != 1: raise ConfigError(f'{len(runs)} runs with {len(kinds)} kinds of (models, iterations): give a figure runs of one pool and length')
     return list(kinds.pop()[0])
 
 def hues(models): return dict(zip(models, sns.color_palette('colorblind', len(models))))
@@ -175,15 +175,21 @@ def opponents(run) -> tuple:
     share = [[np.mean([o['opponent'] == m for o in rows]) for rows in duels] for m in models]
     return np.array(share), np.array([np.mean([o['probs'] for o in rows], axis=0) for rows in duels]).T
 
+def share_band(runs) -> np.ndarray:
+    "(2, models, iterations) of `binomial_band` for the share of all duels of `runs` in which a model is the opponent."
+    models, duels = of_models(runs), [[o for r in runs for o in r.iteration(n).rows('duels')] for n in range(1, runs[0].done)]
+    band = lambda m, rows: binomial_band(sum(o['active'] != m for o in rows), 1/(len(models) - 1))/len(rows)
+    return np.array([[band(m, rows) for rows in duels] for m in models]).transpose(2, 0, 1)
+
 def figure_4(runs, title=''):
     "Opponent share and Eq. 7's mean probability per model over iterations; dashed is uniform."
     models = of_models(runs)
     share, prob = map(np.array, zip(*map(opponents, runs)))
     m, x = len(models), np.arange(1, share.shape[-1] + 1)
-    low, high = opponent_band(D=len(runs)*runs[0].cell['config']['D'], m=m)['model']
+    low, high = share_band(runs)
     with plt.rc_context(STYLE):
         fig, axes = plt.subplots(1, 2, figsize=(COLUMN, 2.5), sharey=True)
-        axes[0].axhspan(low, high, color='.88', lw=0, label='95% of uniform')
+        axes[0].axhspan(low.min(), high.max(), color='.88', lw=0, label='95% of uniform')
         for ax, v, name in zip(axes, (share, prob), ('share of duels', 'mean of Eq. 7')):
             model_lines(ax, models, v, x, mean=False, each=False)
             ax.axhline(1/m, **UNIFORM, label='uniform'); ax.set(xlabel='iteration', title=name)
@@ -191,8 +197,8 @@ def figure_4(runs, title=''):
         fig.suptitle(title, fontsize=8); legend_below(fig, axes[0])
     outside = ((share.mean(0) < low) | (share.mean(0) > high)).mean()    # 5% are expected there
     alt = (f'Opponent share of {m} models over {len(x)} iterations ({len(runs)*len(x)*runs[0].cell["config"]["D"]} duels), from {share.mean(0).min():.3f} to {share.mean(0).max():.3f}; uniform is '
-           f'{1/m:.3f}, counting noise {low:.3f} to {high:.3f}, {outside:.0%} of the points lie outside. Mean of Eq. 7: {prob.mean(0).min():.3f} to {prob.mean(0).max():.3f}.')
-    return finished(fig, alt, long_rows(['share', 'probability'], [share.mean(0), prob.mean(0)], dict(model=models, iteration=x.tolist())), runs)
+           f'{1/m:.3f}, counting noise {low.min():.3f} to {high.max():.3f}, {outside:.0%} of the points lie outside. Mean of Eq. 7: {prob.mean(0).min():.3f} to {prob.mean(0).max():.3f}.')
+    return finished(fig, alt, long_rows(['share', 'chance_low', 'chance_high', 'probability'], [share.mean(0), low, high, prob.mean(0)], dict(model=models, iteration=x.tolist())), runs)
 
 # %% ../nbs/62_figures.ipynb #3e2abbdf
 def weight_paths(run, of='weights') -> np.ndarray:
@@ -213,13 +219,13 @@ def null_of(runs, top) -> np.ndarray:
         return null_band(rewards(runs), replace(config, T=runs[0].done - 1), weight_paths(runs[0]).shape[1], top=top)
 
 def most_changed(path, shown=32) -> np.ndarray:
-    "(iterations + 1, shown) columns of `path` whose last value is farthest from 1, the highest first."
+    "(shown,) instructions whose last value in `path` is farthest from 1, the highest first."
     far = np.argsort(-abs(path[-1] - 1), kind='stable')[:shown]
-    return path[:, far[np.argsort(-path[-1, far], kind='stable')]]
+    return far[np.argsort(-path[-1, far], kind='stable')]
 
 def draw_changes(ax, path):
-    "Heat map of `path` - 1, iterations across; the scale is symmetric and lies above."
-    change = most_changed(path).T - 1
+    "Heat map of `path` - 1 for the most changed, iterations across; the scale is symmetric and lies above."
+    change = path[:, most_changed(path)].T - 1
     far = max(.05, abs(change).max())
     sns.heatmap(change, cmap='PuOr_r', center=0, vmin=-far, vmax=far, ax=ax, yticklabels=False, cbar=False)
     ax.figure.colorbar(ax.collections[0], ax=ax, location='top', label='$w K - 1$', aspect=15)
@@ -239,8 +245,8 @@ def draw_extremes(ax, ends, bands, top):
 def figure_5(runs, title='', top=5):
     "Heat map of the most changed instructions' weights (the first run) and the extremes of every run with their null bands."
     of_models(runs)
-    paths, bands = [weight_paths(r) for r in runs], null_of(runs, top)
-    ends, drawn = (np.array([top_bottom(p/p.shape[1], top) for p in of]) for of in (paths, [weight_paths(r, 'probs') for r in runs]))
+    (paths, probs), bands = ([weight_paths(r, of) for r in runs] for of in ('weights', 'probs')), null_of(runs, top)
+    ends, drawn = (np.array([top_bottom(p/p.shape[1], top) for p in of]) for of in (paths, probs))
     with plt.rc_context(STYLE):
         fig, (left, right) = plt.subplots(1, 2, figsize=(COLUMN, 2.9))
         draw_changes(left, paths[0]); draw_extremes(right, ends, bands, top)
@@ -250,33 +256,41 @@ def figure_5(runs, title='', top=5):
     alt = (f'Leader weights over {ends.shape[-1] - 1} iterations, uniform = 1. At the end of each run, of {paths[0].shape[1]} instructions, '
            f'the {top} highest: {say(0)}; the {top} lowest: {say(1)}.')
     numbers = dict(weight=ends.mean(0), probability=drawn.mean(0), **({} if bands is None else dict(chance_low=bands[:, 0], chance_high=bands[:, 2])))
-    return finished(fig, alt, long_rows(list(numbers), list(numbers.values()), dict(group=['highest', 'lowest'], iteration=range(ends.shape[-1]))), runs)
+    rows = long_rows(list(numbers), list(numbers.values()), dict(group=['highest', 'lowest'], iteration=range(ends.shape[-1])))
+    return finished(fig, alt, rows + heat_rows(runs[0], paths[0], probs[0]), runs)
+
+def heat_rows(run, weight, prob) -> list:
+    "The numbers of the heat map, instructions by id."
+    k, ids = most_changed(weight), run.iteration(1).json('leader')['instructions']
+    return long_rows(['weight', 'probability'], [weight[:, k].T, prob[:, k].T], dict(group=[ids[i] for i in k], iteration=range(len(weight))))
 
 # %% ../nbs/62_figures.ipynb #a5111164
 def win_table(runs) -> tuple:
-    "(wins, draws): wins (models, models) of row against column over all duels that were scored, and the share of draws."
+    "(wins, met), each (models, models): how often row beat column, and how many duels of the two were scored."
     models = of_models(runs)
     duels = [o for r in runs for o in r.all_rows('duels') if not o['void']]
-    wins = np.zeros((len(models),)*2, int)
+    wins, met = np.zeros((2, len(models), len(models)), int)
     for o in duels:
-        if o['winner']: wins[models.index(o['winner']), models.index(o['opponent'] if o['winner'] == o['active'] else o['active'])] += 1
-    return wins, 1 - wins.sum()/max(1, len(duels))
+        i, j = (models.index(o[k]) for k in ('active', 'opponent'))
+        met[[i, j], [j, i]] += 1
+        if o['winner']: wins[(i, j) if o['winner'] == o['active'] else (j, i)] += 1
+    return wins, met
 
 def figure_6(runs, title=''):
-    "Pairwise win rates."
-    models, (wins, draws) = of_models(runs), win_table(runs)
-    n = wins + wins.T
-    rate = np.where(n > 0, wins/np.maximum(n, 1), np.nan)
-    text = [['' if i == j else f'{rate[i, j]:.0%}\n{n[i, j]}' if n[i, j] else '-' for j in range(len(models))] for i in range(len(models))]
+    "Pairwise win rates, the share of draws in the title."
+    models, (wins, met) = of_models(runs), win_table(runs)
+    rate, duels = np.where(met > 0, wins/np.maximum(met, 1), np.nan), met.sum()//2
+    draws = 1 - wins.sum()/max(1, duels)
+    text = [['' if i == j else f'{rate[i, j]:.0%}\n{met[i, j]}' if met[i, j] else '-' for j in range(len(models))] for i in range(len(models))]
     with plt.rc_context(STYLE):
         fig, ax = plt.subplots(figsize=(COLUMN, .8 + .36*len(models)))
-        sns.heatmap(rate, annot=text, fmt='', cmap='PuOr_r', vmin=0, vmax=1, ax=ax, xticklabels=models, yticklabels=models,
+        sns.heatmap(rate, annot=text, fmt='', cmap='cividis', vmin=0, vmax=np.nanmax(rate, initial=.5), ax=ax, xticklabels=models, yticklabels=models,
                     annot_kws=dict(size=7), linewidths=.5, cbar=False)
         slanted(ax); ax.set(title=f'{title} ({draws:.0%} draws)'.strip(), xlabel='against')
-    overall = wins.sum(1)/np.maximum(1, n.sum(1))
-    return finished(fig, f'Pairwise win rates of {len(models)} models in {wins.sum()} decided duels, {draws:.0%} draws. ' +
+    overall = wins.sum(1)/np.maximum(1, met.sum(1))
+    return finished(fig, f'Pairwise win rates of {len(models)} models in {duels} duels, {draws:.0%} draws. ' +
                     '; '.join(f'{m} wins {w:.0%}' for m, w in zip(models, overall)) + '.',
-                    [dict(model=a, against=b, wins=int(wins[i, j]), decided=int(n[i, j])) for i, a in enumerate(models) for j, b in enumerate(models) if i != j], runs)
+                    [dict(model=a, against=b, wins=int(wins[i, j]), draws=int(met[i, j] - wins[i, j] - wins[j, i]), duels=int(met[i, j])) for i, a in enumerate(models) for j, b in enumerate(models) if i != j], runs)
 
 # %% ../nbs/62_figures.ipynb #7a006b10
 def answer_shapes(run) -> np.ndarray:
@@ -289,7 +303,7 @@ def answer_shapes(run) -> np.ndarray:
 
 def figure_9(runs, title=''):
     "Type-token ratio and mean response length per model over iterations; bold is the mean of the pool."
-    models, shapes = of_models(runs), np.array([answer_shapes(r) for r in runs]).transpose(1, 0, 2, 3)
+    models, shapes = of_models(runs), np.ma.masked_invalid([answer_shapes(r) for r in runs]).transpose(1, 0, 2, 3)
     x = np.arange(1, shapes.shape[-1] + 1)
     with plt.rc_context(STYLE):
         fig, axes = plt.subplots(1, 2, figsize=(COLUMN, 2.5))
@@ -300,7 +314,7 @@ def figure_9(runs, title=''):
     mean = shapes.mean((1, 2))
     return finished(fig, f'Answers of {len(models)} models over {len(x)} iterations: mean type-token ratio from {mean[0, 0]:.2f} to {mean[0, -1]:.2f}, '
                     f'mean length from {mean[1, 0]:.1f} to {mean[1, -1]:.1f} words.',
-                    long_rows(['type_token_ratio', 'words'], list(shapes.mean(1)), dict(model=models, iteration=x.tolist())), runs)
+                    long_rows(['type_token_ratio', 'words'], list(shapes.mean(1).filled(np.nan)), dict(model=models, iteration=x.tolist())), runs)
 
 # %% ../nbs/62_figures.ipynb #6bded876
 def gain_figure(rows, runs):
