@@ -9,7 +9,7 @@ import argparse, json, time
 
 import torch
 
-from stackelberg_nb.config import method_config, rng
+from stackelberg_nb.config import method_config
 from stackelberg_nb.duels import combat, draw_duels, judge, judges
 from stackelberg_nb.engine import Engine
 from stackelberg_nb.judging import parse_score

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['LISTS', 'PAPERMILL', 'PLAYS', 'Grid', 'cell_name', 'variants', 'groups', 'experiments', 'read_grid', 'scale_grid',
            'grid', 'check_grid', 'notebook_path', 'declared', 'check_parameters', 'plain', 'run_notebook', 'page_print',
-           'cell_prints', 'used_by', 'is_done', 'todo', 'move_aside', 'run_grid', 'check_workers', 'planned', 'batch',
-           'results']
+           'cell_prints', 'used_by', 'is_done', 'next_step', 'move_aside', 'run_grid', 'check_workers', 'planned',
+           'batch', 'results']
 
 # %% ../nbs/70_batch.ipynb #f9fa942b
 import ast, json, re, subprocess, sys, time, tomllib
@@ -69,7 +69,8 @@ def variants(grid) -> list:
 def _cells(grid):
     "(name, variant, parameters as `play` takes them) of every cell."
     for p, s, t, m, seed, (variant, changed) in product(grid.pools, grid.pool_seeds, grid.tasks, grid.methods, grid.seeds, variants(grid)):
-        overrides = {k: v for k, v in {**grid.overrides, **changed}.items() if k not in METHODS.get(m, {})}
+        overrides = {**grid.overrides, **changed}
+        if 'T' in METHODS.get(m, {}): overrides.pop('T', None)          # best_single plays no iteration, whatever the others' T
         c = dict(pool=p, pool_seed=s, task=t, method=m, seed=seed, preset=grid.preset, overrides=overrides)
         yield cell_name(c, variant), variant, c
 
@@ -124,17 +125,9 @@ def check_grid(grid) -> Grid:
     "`grid`, if every cell of it can be played. Raises ConfigError; loads no model."
     for p in grid.pools: check_pool(p)
     for t in grid.tasks: check_task(t)
-    for m in grid.methods: known(m, METHODS, 'method')
-    for (_, changed), m in product(variants(grid), grid.methods): _check_overrides(grid.overrides | changed, m)
     for c in grid: method_config(c['method'], c['preset'], pool_overrides(c['pool']), **c['overrides'])
     for c in grid: check_parameters(notebook_path(grid), dict(c, out=''))
     return grid
-
-def _check_overrides(overrides, method):
-    for k in sorted(overrides.keys() & {'preset', 'method', 'pool_overrides'}):
-        raise ConfigError(f'{k} is no field of Config: preset and methods stand above [overrides] and [[vary]]')
-    for k in sorted(overrides.keys() & METHODS[method].keys() - {'T'}):
-        raise ConfigError(f'{k}: fixed by the method {method}; leave it out, or choose methods that differ in it')
 
 def notebook_path(grid) -> Path:
     "The notebook of `grid`. Raises ConfigError when it is not there."
@@ -218,10 +211,10 @@ def used_by(code) -> set:
 
 def is_done(folder, print_) -> bool:
     "Is the cell in `folder` complete, under this fingerprint?"
-    said = folder/'status.json'
-    return said.exists() and read_json(said)['fingerprint'] == print_ and read_json(said)['state'] == 'complete' == state(folder)[0]
+    said = read_json(folder/'status.json') if (folder/'status.json').exists() else {}
+    return said.get('fingerprint') == print_ and said.get('state') == 'complete' == state(folder)[0]
 
-def todo(folder, print_, cell) -> str:
+def next_step(folder, print_, cell) -> str:
     "What a batch does with a cell (its parameters and `versions`): '' (complete), 'begin', 'go on', 'draw again', or 'begin again'."
     run = Run(folder)
     if is_done(folder, print_): return ''
@@ -268,7 +261,7 @@ def _run_cell(name, job, print_, root, notebook, here):
     at, start = root/name, time.time()
     says = lambda state, error='': write_json(at/'status.json', dict(fingerprint=print_, state=state, error=error, played=Run(at).complete))
     try:
-        if not (do := todo(at, print_, dict(job, versions=here))): return dict(cell=name, state='complete', error='', ran=False, seconds=0)
+        if not (do := next_step(at, print_, dict(job, versions=here))): return dict(cell=name, state='complete', error='', ran=False, seconds=0)
         if do == 'begin again': move_aside(at, root)
         at.mkdir(parents=True, exist_ok=True)
         says('running')
@@ -297,9 +290,9 @@ def _in_threads(one, names, workers, progress):
 PLAYS = 'begin', 'begin again', 'go on'                        # what needs a pool
 
 def planned(grid, folder) -> list:
-    "A row per cell: its state in `folder`, and what a batch would do with it (see `todo`)."
+    "A row per cell: its state in `folder`, and what a batch would do with it (see `next_step`)."
     prints, here = cell_prints(grid.cells, notebook_path(grid)), versions()
-    return [dict(cell=n, state=state(at := Path(folder)/n)[0], next=todo(at, prints[n], dict(c, versions=here))) for n, c in grid.cells.items()]
+    return [dict(cell=n, state=state(at := Path(folder)/n)[0], next=next_step(at, prints[n], dict(c, versions=here))) for n, c in grid.cells.items()]
 
 # %% ../nbs/70_batch.ipynb #6a70e0b7
 def batch(grid,          # a `Grid`

@@ -69,7 +69,8 @@ def cmd_reproduce(a):
     "The grid of a scale, as `batch` plays it."
     from stackelberg_nb.config import known
     known(a.scale, SCALES, 'scale')
-    return cmd_batch(argparse.Namespace(**vars(a), grid=a.scale, list=False))
+    a.grid, a.list = a.scale, False
+    return cmd_batch(a)
 
 def cmd_report(a):
     "Draw results and report of a batch's folder again, from its records."

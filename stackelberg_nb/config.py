@@ -217,8 +217,8 @@ PRESETS = dict(
 
 # %% ../nbs/00_config.ipynb #969f7a9a
 def config(
-    preset='paper',  # a name in `PRESETS`
-    **overrides      # fields of `Config` that differ from it
+    preset='paper', /,  # a name in `PRESETS`
+    **overrides         # fields of `Config` that differ from it
 ) -> Config:         # checked and frozen; raises `ConfigError`
     "The settings of `preset` with `overrides`."
     known(preset, PRESETS, 'preset')
@@ -244,14 +244,17 @@ METHODS = dict(
 
 # %% ../nbs/00_config.ipynb #3ac54126
 def method_config(
-    method,             # a name in `METHODS`
-    preset='paper',     # a name in `PRESETS`
-    pool_overrides={},  # what the pool of models asks for
-    **overrides         # the caller's word, which is the last
-) -> Config:            # raises `ConfigError`
+    method,                # a name in `METHODS`
+    preset='paper',        # a name in `PRESETS`
+    pool_overrides={}, /,  # what the pool of models asks for
+    **overrides            # the caller's word, which is the last, except on what makes the method what it is
+) -> Config:               # raises `ConfigError`
     "The settings of an arm."
     known(method, METHODS, 'method')
-    return config(preset, **{**pool_overrides, **METHODS[method], **overrides})
+    for k in overrides:
+        if k in ('preset', 'method', 'pool_overrides'): raise ConfigError(f'{k} is no field of Config: give it beside the settings, not among them')
+        if k in METHODS[method]: raise ConfigError(f'{k}: fixed by the method {method}; leave it out, or choose another method')
+    return config(preset, **{**pool_overrides, **overrides, **METHODS[method]})
 
 # %% ../nbs/00_config.ipynb #88f117b4
 @dataclass(frozen=True)

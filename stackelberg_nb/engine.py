@@ -10,7 +10,6 @@ __all__ = ['FUSED', 'ALIASES', 'EngineError', 'nucleus', 'invert', 'choose', 'st
 # %% ../nbs/12_engine.ipynb #ba233076
 import copy, hashlib, json, warnings
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 import numpy as np
@@ -22,7 +21,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, Dynami
 from transformers.utils import logging as hf_logging
 from .config import ConfigError, RunError, rng
 from .judging import complete_json
-from .pools import Answer, Request
+from .pools import Answer
 
 # %% ../nbs/12_engine.ipynb #97cd52af
 class EngineError(RunError):

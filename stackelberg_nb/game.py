@@ -240,8 +240,6 @@ def play(pool='tiny',              # name of a pool, or a `Pool`
 
 def check_play(params, out=None, keep='best', pool=None) -> Run:
     "The `Run` that `params` would be played into. Raises ConfigError for anything that can be found out without a model."
-    for k in ('preset', 'method', 'pool_overrides'):
-        if k in params['overrides']: raise ConfigError(f'{k} is no setting of Config: give it as an argument of its own')
     own = pool_overrides(check_pool(params['pool'])) if pool is None or isinstance(pool, str) else pool.overrides
     method_config(params['method'], params['preset'], own, **params['overrides'])
     check_task(params['task'])

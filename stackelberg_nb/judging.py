@@ -76,10 +76,10 @@ def _closes(text, i):
 # %% ../nbs/03_judging.ipynb #bbbd0e2f
 def _scores(o):
     "Values found under 'score' in nested JSON `o`, an object's own before the deeper ones."
-    todo = [o]
-    for o in todo:
+    met = [o]
+    for o in met:
         if isinstance(o, dict): yield from (v for k, v in o.items() if k.strip().lower() == 'score')
-        todo += o.values() if isinstance(o, dict) else o if isinstance(o, list) else []
+        met += o.values() if isinstance(o, dict) else o if isinstance(o, list) else []
 
 # %% ../nbs/03_judging.ipynb #a2fbb9cf
 def _spoken(text):
@@ -89,7 +89,7 @@ def _spoken(text):
     return said, bool(thought)
 
 # %% ../nbs/03_judging.ipynb #84d58be3
-_END = rf'(?!\w|[.,][0-9]|\s*%|\s*(?:-|–|to\b)\s*[0-9]|\s*(?:/|out\s+of)(?!\s*10(?![\w/]|[.,][0-9])))'
+_END = r'(?!\w|[.,][0-9]|\s*%|\s*(?:-|–|to\b)\s*[0-9]|\s*(?:/|out\s+of)(?!\s*10(?![\w/]|[.,][0-9])))'
 _PHRASES = [re.compile(p, re.I) for p in (
     rf'(?<![a-z])score(?:\s*\([^()]*\))?["\'*_`\s]*(?:[:=]|\bis\b|\bof\b)["\'*_`\[\s]*({_NUM}){_END}',
     rf'(?<![\w./,+-])({_NUM}){_OF_TEN}',

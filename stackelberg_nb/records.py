@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['PACKAGE', 'NOT_COMPARED', 'to_json', 'write_text', 'write_json', 'read_json', 'write_rows', 'read_rows',
            'append_rows', 'imports', 'reached', 'sources', 'versions', 'fingerprint', 'check_folder', 'Folder', 'Run',
-           'Iteration']
+           'Iteration', 'below']
 
 # %% ../nbs/30_records.ipynb #aa316b22
 import ast, hashlib, json, os, shutil, stat, time
@@ -236,3 +236,9 @@ def hashes(self:Run) -> dict:
     "sha256 of every record and adapter, by relative path; timings, hidden files and what a batch adds are left out."
     files = (p for p in sorted(self.folder.rglob('*')) if p.is_file() and p.name not in NOT_COMPARED and not p.name.startswith('.'))
     return {str(p.relative_to(self.folder)): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
+
+# %% ../nbs/30_records.ipynb #2af6a599
+def below(folder, name) -> list:
+    "Folders below `folder` that hold a file `name`, in the order of their paths; hidden ones hold what was moved aside."
+    hidden = lambda p: any(part.startswith('.') for part in p.relative_to(folder).parts)
+    return [p.parent for p in sorted(Path(folder).rglob(name)) if not hidden(p)]

@@ -18,7 +18,7 @@ import stackelberg_nb
 from .config import METHODS
 from .evaluation import score_matrix, select
 from .paper import ROWS, paper_table, percent_over
-from .records import Run, write_text
+from .records import Run, below, write_text
 from .statistics import paired_interval
 from .tasks import load_task
 
@@ -28,9 +28,8 @@ LABEL = dict(stackelberg_dpo='Stackelberg (DPO)', stackelberg_grpo='Stackelberg 
 
 # %% ../nbs/61_tables.ipynb #4ffec264
 def find_runs(folder) -> list:
-    "All runs below `folder`, complete or not, in the order of their paths; hidden folders hold what was moved aside."
-    hidden = lambda p: any(part.startswith('.') for part in p.relative_to(folder).parts)
-    return [Run(p.parent) for p in sorted(Path(folder).rglob('cell.json')) if not hidden(p)]
+    "All runs below `folder`, complete or not, in the order of their paths."
+    return [Run(p) for p in below(folder, 'cell.json')]
 
 def tasks_of(runs) -> list:
     "Names of the tasks that `runs` play, sorted."

@@ -13,13 +13,13 @@ __all__ = ['PROMPTS', 'MARKERS', 'SPECIAL', 'POSITIONS', 'ATTN', 'EARLY', 'TURN'
            'measure_pool', 'measure_skill', 'plurality']
 
 # %% ../nbs/11_tiny.ipynb #a15c55b0
-import contextlib, json, os, queue, random, re, shutil, string, subprocess, sys, threading, time
+import contextlib, json, os, queue, random, re, shutil, string, subprocess, sys, threading
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np, torch, torch.nn.functional as F, transformers
 from filelock import FileLock
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 from tqdm import tqdm
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
@@ -385,11 +385,11 @@ def build(recipes, progress=True, at_once=None):
     folder = cache_dir()/'tiny'
     folder.mkdir(exist_ok=True)
     with FileLock(str(folder/'build.lock')):
-        todo = [r for r in recipes if not is_built(r)]
-        bars = {r.id: tqdm(total=r.steps, desc=f'pretraining {r.id}', disable=not progress, mininterval=1) for r in todo}
+        missing = [r for r in recipes if not is_built(r)]
+        bars = {r.id: tqdm(total=r.steps, desc=f'pretraining {r.id}', disable=not progress, mininterval=1) for r in missing}
         work, errors = queue.SimpleQueue(), []
-        for r in todo: work.put(r)
-        threads = [threading.Thread(target=run_worker, args=(work, bars, errors)) for _ in range(min(len(todo), at_once or cores()))]
+        for r in missing: work.put(r)
+        threads = [threading.Thread(target=run_worker, args=(work, bars, errors)) for _ in range(min(len(missing), at_once or cores()))]
         for t in threads: t.start()
         for t in threads: t.join()
         for bar in bars.values(): bar.close()

@@ -268,7 +268,7 @@ def test_undeclared_name_starts_nothing(tmp_path, no_kernel):
 
 def test_a_failed_cell_is_exit_code_1_and_in_the_report(tmp_path, papermill, monkeypatch, capsys):
     "A grid of another notebook that takes the parameters of a game; no pool is built and no results are drawn."
-    nb = notebook(tmp_path/'g.ipynb', "pool = task = method = preset = out = ''\npool_seed = seed = 0\noverrides = {}")
+    notebook(tmp_path/'g.ipynb', "pool = task = method = preset = out = ''\npool_seed = seed = 0\noverrides = {}")
     papermill(lambda job, out: 'AssertionError' if job['seed'] else '')
     (tmp_path/'g.toml').write_text("tasks = ['fact']\nmethods = ['sparta']\npools = ['smoke']\nseeds = [0, 1]\nnotebook = 'g.ipynb'")
     monkeypatch.setattr(batch, 'load_pool', lambda *args, **kw: None)

@@ -1,5 +1,5 @@
 "The command line: bad input is one line and exit code 2, before any model loads."
-import os, shutil, subprocess, sys
+import shutil, subprocess, sys
 from pathlib import Path
 
 import pytest

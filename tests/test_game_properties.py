@@ -3,9 +3,9 @@ import json, math
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from stackelberg_nb.config import Config, ConfigError, METHODS, PRESETS, STRATEGIES, config, method_config, rng
+from stackelberg_nb.config import ConfigError, METHODS, PRESETS, STRATEGIES, config, method_config, rng
 from stackelberg_nb.judging import JUDGE_PROMPT, aggregate, complete_json, duel_scores, judge_prompt, judges, parse_score, winner
-from stackelberg_nb.leader import Exp3Leader, LLMLeader, PerModelLeader, UniformLeader, duel_reward, make_leader, target_gap
+from stackelberg_nb.leader import Exp3Leader, LLMLeader, PerModelLeader, UniformLeader, duel_reward, target_gap
 from stackelberg_nb.matching import draw_opponent, match_probs, normalized_gaps
 from stackelberg_nb.reputation import Reputation
 
