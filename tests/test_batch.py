@@ -226,7 +226,8 @@ def test_status_while_it_runs(tmp_path, papermill):
 def test_interrupted(tmp_path):
     "Ctrl-C ends the kernel too, starts nothing more and leaves what the next batch goes on with."
     nb = notebook(tmp_path/'n.ipynb', 'x = 0', "import os, time\nfrom pathlib import Path\nPath('.pid').write_text(str(os.getpid()))\nos.rename('.pid', 'pid')\ntime.sleep(60)")
-    go = "import sys\nfrom stackelberg_nb.batch import run_grid\nrun_grid({'a': dict(x=1), 'b': dict(x=2)}, sys.argv[1], sys.argv[2], workers=1, progress=False)"
+    hears = "import signal, sys\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"        # also where tests run in a background job, which ignores it
+    go = hears + "from stackelberg_nb.batch import run_grid\nrun_grid({'a': dict(x=1), 'b': dict(x=2)}, sys.argv[1], sys.argv[2], workers=1, progress=False)"
     grid, began = tmp_path/'grid', time.time()
     work = subprocess.Popen([sys.executable, '-c', go, grid, nb], start_new_session=True, stderr=subprocess.PIPE, text=True)
     while not (grid/'pid').exists() and work.poll() is None and time.time() < began + 40: time.sleep(.05)
